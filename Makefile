@@ -1,0 +1,49 @@
+# Each target sets up .venv by itself: on a fresh machine one command is enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := demo
+
+.PHONY: setup demo test check format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    tear the bundled picture and show the pieces"
+	@echo "make test    run the tests"
+	@echo "make check   ruff and mypy"
+	@echo "make bench   the slow measurements of docs/results.md (SHARED=folder with photos/ and fragments/)"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/pairingnet tear examples/pictures $(DEMO)/pieces --seed 1
+	$(BIN)/pairingnet stats $(DEMO)/pieces --out $(DEMO)/statistics.png
+	@echo
+	@echo "Look at  $(DEMO)/pieces/contact_sheet.jpg   the torn pieces"
+	@echo "         $(DEMO)/pieces/truth_sheet.jpg     the same pieces where they belong"
+	@echo "         $(DEMO)/statistics.png             how large they are and how much they share"
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	@test -n "$(SHARED)" || { echo "Say where the pictures are: make bench SHARED=path (a folder with photos/ and fragments/)"; exit 1; }
+	$(BIN)/python -m benchmarks.foundations --shared $(SHARED)
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

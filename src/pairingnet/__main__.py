@@ -1,0 +1,5 @@
+"""`python -m pairingnet` is the same as `pairingnet`."""
+
+from pairingnet.cli import main
+
+main()

@@ -1,0 +1,141 @@
+"""The command line: thin. Results go to stdout, progress and complaints to stderr; `--json` for programs.
+
+Exit codes: 0 done, 1 done but some inputs were left out, 2 not done (the message says what to do).
+Heavy imports are inside the commands: `pairingnet --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pairingnet import __version__
+from pairingnet.errors import PairingNetError
+
+app = typer.Typer(
+    help="Puts torn pictures back together.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 is one per core.", min=0)]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: name=value. May be repeated.")]
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def main() -> None:
+    """Run the command line; errors a user can mend become one line and exit code 2."""
+    try:
+        app()
+    except PairingNetError as error:
+        print(f"pairingnet: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\npairingnet: stopped. Run the same command again to continue.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"pairingnet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Puts torn pictures back together."""
+
+
+@app.command()
+def tear(
+    pictures: Annotated[Path, typer.Argument(help="A picture, or a folder of pictures.")],
+    out: Annotated[Path, typer.Argument(help="The collection folder to make, or to continue.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.", min=0)] = 0,
+    rotate: Annotated[bool, typer.Option("--rotate/--no-rotate", help="Turn each piece at random.")] = True,
+    wear: Annotated[str, typer.Option(help="none, light, medium or heavy.")] = "none",
+    drop: Annotated[float, typer.Option(help="Share of the pieces that are lost.")] = 0.0,
+    split: Annotated[str, typer.Option(help="'picture', or 'paper' (by fragment, 5:1:4).")] = "picture",
+    jobs: Jobs = 1,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Tear pictures into fragments, with exact truth (the paper's Algorithm 1).
+
+    --set reaches every setting of the algorithm (t_max, s1, rho ...), and of the wear as wear.NAME.
+    """
+    from pairingnet.synth.collect import tear_collection
+
+    job = _tear_job(seed, rotate, wear, drop, {**_from_file(config), **_from_options(assignments)})
+    result = tear_collection(pictures, out, job, _split(split), jobs)
+    collection = result.collection
+    summary = {
+        "collection": str(out / "collection.json"),
+        "pictures": len(collection.sources),
+        "torn_now": result.torn_now,
+        "fragments": len(collection),
+        "pairs": len(collection.pairs),
+        "left_out": list(result.bad_files),
+    }
+    lines = [
+        f"{summary['pictures']} pictures, {summary['fragments']} fragments, {summary['pairs']} true pairs"
+        + ("" if result.torn_now else " (nothing to do)"),
+        f"collection  {out / 'collection.json'}",
+        f"look at     {out / 'contact_sheet.jpg'}, {out / 'truth_sheet.jpg'}",
+    ]
+    _finish(summary, lines, result.bad_files, as_json)
+
+
+def _tear_job(seed: int, rotate: bool, wear: str, drop: float, values: dict[str, Any]) -> Any:
+    from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
+    from pairingnet.errors import SettingsError
+    from pairingnet.synth.collect import TearJob
+
+    if wear not in WEAR_LEVELS:
+        raise SettingsError(f"There is no wear '{wear}'.", f"Choose one of {', '.join(WEAR_LEVELS)}.")
+    of_wear = {name.removeprefix("wear."): v for name, v in values.items() if name.startswith("wear.")}
+    of_tear = {name: v for name, v in values.items() if not name.startswith("wear.")}
+    settings = with_values(TearSettings(), {"rotate": rotate, "drop": drop, **of_tear}, "tear")
+    return TearJob(settings, with_values(WEAR_LEVELS[wear], of_wear, "wear"), seed)
+
+
+def _split(name: str) -> str:
+    from pairingnet.errors import SettingsError
+    from pairingnet.synth.splits import SPLITS
+
+    if name not in SPLITS:
+        raise SettingsError(f"There is no split '{name}'.", f"Choose one of {', '.join(SPLITS)}.")
+    return name
+
+
+def _from_file(config: Path | None) -> dict[str, Any]:
+    from pairingnet.config import read_toml
+
+    return {} if config is None else read_toml(config)
+
+
+def _from_options(assignments: list[str] | None) -> dict[str, str]:
+    from pairingnet.config import parse_assignments
+
+    return parse_assignments(assignments or [])
+
+
+def _finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...], as_json: bool) -> None:
+    """Print the result; what was left out goes to stderr, and makes the exit code 1."""
+    print(json.dumps(summary, indent=1) if as_json else "\n".join(lines))
+    if problems:
+        print(f"{len(problems)} left out:", file=sys.stderr)
+        for problem in problems:
+            print(f"  {problem}", file=sys.stderr)
+        raise typer.Exit(1)

@@ -1,0 +1,203 @@
+"""Settings, one dataclass per stage; each field is one number with one sentence.
+
+Values come from the defaults, then a TOML file, then `--set name=value`. An unknown name is refused with the
+nearest real one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pairingnet.errors import SettingsError
+
+
+def _require(holds: bool, name: str, value: object, rule: str) -> None:
+    if not holds:
+        raise SettingsError(f"The setting {name} is {value}.", f"It must be {rule}.")
+
+
+@dataclass(frozen=True)
+class TearSettings:
+    """Algorithm 1 of the paper. The first block is its header, with its values.
+
+    Where the published generator does what the pseudo-code leaves open (or says differently), the field says
+    so: docs/conventions.md, section "Tearing", lists the differences.
+    """
+
+    t_max: int = 40  # attempts to cut a piece of the picture
+    tau: float = 0.9  # the chord's smaller arc, as a share of half the circumcircle, is at least this
+    n_max: int = 3  # most bends in a cut
+    d_min: float = 100.0  # px from a bend to the edge of the piece (at most half of what the piece allows)
+    n: int = 20  # waves in an irregular line (harmonics 1 .. n-1)
+    s1: float = 1 / 150  # mean of a wave's amplitude / height (the paper prints 0.25)
+    s2: float = 1 / 60  # its standard deviation (the paper prints 0.0067 = 1/150)
+    s3: float = 1.5  # mean of the first wave's period / width
+    s4: float = 0.3  # its standard deviation
+    rho: float = 0.5  # probability that a segment is irregular rather than straight
+    h_min: int = 150  # px, least height of a piece
+    w_min: int = 150  # px, least width of a piece
+
+    # What the published generator does beside the pseudo-code.
+    wave_span: str = "line"  # an irregular segment's waves run along the whole "line" or the "segment" only
+    corridor: float = 0.05  # bends lie within this share of the height around the chord
+    max_aspect: float = 4.0  # longest side / shortest side of a piece's bounding box
+    min_fill: float = 0.3  # least share of its bounding box that a piece fills
+    max_share: float = 0.15  # a piece larger than this share of the picture is cut again at the end
+
+    # What we add.
+    rotate: bool = True  # turn every piece by a random angle; the paper's pieces are not turned
+    drop: float = 0.0  # share of the pieces that are lost
+    margin: int = 4  # px of empty border around a piece's image
+    min_overlap: float = 50.0  # px of shared contour that make two pieces a true pair
+    touch: float = 2.0  # px between contours that count as shared
+
+    def __post_init__(self) -> None:
+        _require(self.t_max >= 0, "t_max", self.t_max, "0 or more")
+        _require(0 <= self.tau < 1, "tau", self.tau, "at least 0 and below 1")
+        _require(self.n_max >= 0, "n_max", self.n_max, "0 or more")
+        _require(self.h_min > 0 and self.w_min > 0, "h_min, w_min", (self.h_min, self.w_min), "above 0")
+        _require(self.s3 > 0, "s3", self.s3, "above 0")
+        _require(self.wave_span in ("line", "segment"), "wave_span", self.wave_span, "'line' or 'segment'")
+        _require(self.margin >= 2, "margin", self.margin, "2 or more")
+        for name in ("rho", "min_fill", "max_share"):
+            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        _require(0 <= self.drop < 1, "drop", self.drop, "at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class WearSettings:
+    """What time and the scanner do to a piece. All zero: nothing. Lengths in pixels of the piece."""
+
+    erosion: float = 0.0  # px, typical depth lost along the edge (it varies smoothly between 0 and twice this)
+    erosion_scale: float = 60.0  # px along the edge over which the depth changes
+    chips: float = 0.0  # chips broken out per 1000 px of edge
+    chip_size: float = 8.0  # px, typical radius of a chip
+    gaps: float = 0.0  # stretches of edge lost deeper, per piece
+    gap_depth: float = 8.0  # px, typical depth of such a stretch
+    gap_length: float = 60.0  # px, typical length of such a stretch
+    straight: float = 0.0  # share of cuts that are one straight seam (shears, a folded edge)
+    colour: float = 0.0  # spread of brightness, contrast and tint between pieces (0.1 is clearly visible)
+    blur: float = 0.0  # px, largest sigma of a piece's blur
+    noise: float = 0.0  # grey levels, largest sigma of the scanner's noise
+    jpeg: int = 0  # lowest JPEG quality a piece is stored with on its way (0: none)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            _require(value >= 0, field.name, value, "0 or more")
+        _require(self.straight <= 1, "straight", self.straight, "between 0 and 1")
+        _require(self.jpeg <= 100, "jpeg", self.jpeg, "between 0 and 100")
+
+
+WEAR_LEVELS = {
+    "none": WearSettings(),
+    "light": WearSettings(
+        erosion=1.0, chips=0.5, chip_size=4, straight=0.05, colour=0.03, blur=0.5, noise=2.0, jpeg=90
+    ),
+    "medium": WearSettings(
+        erosion=2.5, chips=1.5, chip_size=6, gaps=1.0, gap_depth=6, straight=0.1, colour=0.06, blur=0.8,
+        noise=4.0, jpeg=80,
+    ),
+    "heavy": WearSettings(
+        erosion=5.0, chips=3.0, chip_size=9, gaps=2.0, gap_depth=10, straight=0.2, colour=0.12, blur=1.2,
+        noise=7.0, jpeg=65,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """From a scan to fragments."""
+
+    background: str = "auto"  # "auto" (alpha if the image has one, else the border's colour), "alpha", "border"
+    tolerance: float = 0.0  # colour distance (Lab) that counts as background; 0: measured on the border
+    shadows: bool = True  # soft shadows beside a piece count as background
+    holes: str = "fill"  # "fill" or "keep" enclosed areas that look like background
+    min_area: float = 0.0  # px^2, smaller things are dirt; 0: 1 % of the largest piece, at least 400
+    sheet_objects: bool = True  # recognise rulers and colour charts, and leave them out
+    margin: int = 4  # px of empty border around a piece's image
+    smooth: float = 1.0  # px, sigma that rounds the pixel staircase before the contour is traced
+
+    def __post_init__(self) -> None:
+        choices = ("auto", "alpha", "border")
+        _require(self.background in choices, "background", self.background, f"one of {', '.join(choices)}")
+        _require(self.holes in ("fill", "keep"), "holes", self.holes, "'fill' or 'keep'")
+        _require(self.tolerance >= 0, "tolerance", self.tolerance, "0 or more")
+        _require(self.margin >= 2, "margin", self.margin, "2 or more")
+
+
+Settings = TypeVar("Settings", TearSettings, WearSettings, PrepareSettings)
+
+
+def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the settings") -> Settings:
+    """A copy with some values changed. Text is turned into the field's type; anything unknown is refused."""
+    known = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"Known names: {', '.join(known)}."
+            raise SettingsError(f"There is no setting '{name}' in {where}.", hint)
+        changes[name] = _as_type(name, value, known[name])
+    return replace(settings, **changes)
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`["s1=0.25", "n_max=2"]` as a mapping."""
+    values = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise SettingsError(f"'{assignment}' is not a setting.", "Write --set name=value.")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"There is no file {path}.", "Check the path given to --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line.") from error
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """`["seed: 1 before, 2 now"]` for every value that is not the same."""
+    names = sorted({*old, *new})
+    return [
+        f"{name}: {old.get(name, 'unset')} before, {new.get(name, 'unset')} now"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def as_dict(settings: TearSettings | WearSettings | PrepareSettings) -> dict[str, Any]:
+    """The settings as plain values, for the files that remember them."""
+    return asdict(settings)
+
+
+def _as_type(name: str, value: Any, kind: type) -> Any:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in words:
+            return words[str(value).lower()]
+    elif kind is str and isinstance(value, str):
+        return value
+    elif kind in (int, float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if kind is float and number == number or kind is int and number.is_integer():
+            return kind(number)
+    raise SettingsError(f"'{value}' is not a value for '{name}'.", f"Give a value of type {kind.__name__}.")
+

@@ -1,0 +1,1 @@
+"""Where work runs: here, or on several cores of this machine."""

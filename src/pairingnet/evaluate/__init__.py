@@ -1,0 +1,1 @@
+"""Metrics, tables and plots. Knows nothing of the methods it judges."""

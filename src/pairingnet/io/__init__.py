@@ -1,0 +1,1 @@
+"""Pictures, collections and truth files: in and out."""

@@ -1,0 +1,253 @@
+"""Collection folders: fragments with or without truth (docs/formats.md).
+
+    collection.json   fragments, true pairs, thresholds, the settings that made it
+    fragments/*.png   RGBA, alpha is the mask
+    seams.npy         (K, 2) float32, the shared lines of all true pairs, one after the other
+
+Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairingnet.errors import CollectionError
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.files import write_array, write_json
+from pairingnet.io.images import read_image
+from pairingnet.prepare.contour import trace_contour
+from pairingnet.types import Fragment, FragmentRecord, TruePair
+
+VERSION = 1
+FILE_NAME = "collection.json"
+SEAMS_NAME = "seams.npy"
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Fragments on disk, and what is known about them.
+
+    sources: size (width, height) of each complete picture, where known.
+    """
+
+    folder: Path
+    fragments: tuple[FragmentRecord, ...]
+    pairs: tuple[TruePair, ...] = ()
+    thresholds: tuple[float, float] | None = None
+    sources: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def by_id(self) -> dict[str, FragmentRecord]:
+        return {record.id: record for record in self.fragments}
+
+    def load(self, fragment_id: str) -> Fragment:
+        """Read one fragment's image and trace its contour."""
+        record = self.by_id.get(fragment_id)
+        if record is None:
+            raise CollectionError(
+                f"There is no fragment '{fragment_id}' in {self.folder}.",
+                f"Its {len(self.fragments)} fragments are listed in {FILE_NAME}.",
+            )
+        return load_fragment(self.folder, record)
+
+    def __iter__(self) -> Iterator[Fragment]:
+        return (self.load(record.id) for record in self.fragments)
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    def part(self, name: str) -> Collection:
+        """Only the fragments and pairs of one part ("train", "val", "test")."""
+        kept = tuple(record for record in self.fragments if record.part == name)
+        if not kept:
+            parts = sorted({record.part for record in self.fragments})
+            raise CollectionError(f"{self.folder} has no part '{name}'.", f"It has: {', '.join(parts)}.")
+        ids = {record.id for record in kept}
+        pairs = tuple(pair for pair in self.pairs if pair.source in ids and pair.target in ids)
+        return replace(self, fragments=kept, pairs=pairs)
+
+    def target_from_source(self, pair: TruePair) -> Rigid2D:
+        """The true transform of a pair."""
+        canvas_from_source = self.by_id[pair.source].canvas_from_fragment
+        canvas_from_target = self.by_id[pair.target].canvas_from_fragment
+        if canvas_from_source is None or canvas_from_target is None:
+            raise CollectionError(
+                f"{self.folder} does not say where '{pair.source}' and '{pair.target}' lie.",
+                "Make the truth first, for example with 'pairingnet annotate'.",
+            )
+        return canvas_from_target.inverse() @ canvas_from_source
+
+
+def load_fragment(folder: Path, record: FragmentRecord) -> Fragment:
+    """Read a fragment whose image lies in `folder`."""
+    image = read_image(folder / record.image)
+    if image.alpha is None:
+        raise CollectionError(
+            f"{folder / record.image} has no alpha channel.",
+            "Fragments of a collection are RGBA; run 'pairingnet prepare' on plain scans first.",
+        )
+    contour = trace_contour(image.alpha)
+    if not len(contour):
+        raise CollectionError(
+            f"{folder / record.image} is empty: alpha is 0 everywhere.", "Remove it, or prepare it again."
+        )
+    return Fragment(
+        record.id, image.pixels, image.alpha, contour, record.dpi or image.dpi, record.origin, record.offset_px
+    )
+
+
+def read_collection(folder: str | Path) -> Collection:
+    """Open a collection folder (or its collection.json). Images are read when asked for."""
+    folder = Path(folder)
+    path = folder if folder.is_file() else folder / FILE_NAME
+    folder = path.parent
+    content = _content(path)
+    try:
+        fragments = tuple(_record(entry) for entry in content["fragments"])
+        seams = _seams(folder, content)
+        pairs = tuple(_pair(entry, seams) for entry in content.get("pairs", []))
+        thresholds = content.get("difficulty_thresholds")
+        sources = {entry["id"]: (entry["width"], entry["height"]) for entry in content.get("sources", [])}
+    except KeyError as error:
+        raise CollectionError(f"{path} lacks the field {error}.", "See docs/formats.md.") from error
+    except (TypeError, ValueError) as error:
+        raise CollectionError(f"{path} has a bad value: {error}.", "See docs/formats.md.") from error
+    _check_ids(path, fragments, pairs)
+    limits = None if thresholds is None else (float(thresholds[0]), float(thresholds[1]))
+    return Collection(folder, fragments, pairs, limits, sources, content.get("made_by", {}))
+
+
+def write_collection(collection: Collection) -> None:
+    """Store everything but the images, which are there already."""
+    seams, spans = _packed_seams(collection.pairs)
+    if len(seams):
+        write_array(collection.folder / SEAMS_NAME, seams)
+    content: dict[str, Any] = {"version": VERSION, "made_by": dict(collection.made_by)}
+    if collection.thresholds is not None:
+        content["difficulty_thresholds"] = list(collection.thresholds)
+    content["sources"] = [{"id": s, "width": w, "height": h} for s, (w, h) in collection.sources.items()]
+    content["fragments"] = [record_as_json(record) for record in collection.fragments]
+    content["pairs"] = [pair_as_json(pair, span) for pair, span in zip(collection.pairs, spans, strict=True)]
+    write_json(collection.folder / FILE_NAME, content)
+
+
+def record_as_json(record: FragmentRecord) -> dict[str, Any]:
+    """One entry of "fragments"; what is unknown is left out, except the pose."""
+    pose = record.canvas_from_fragment
+    entry: dict[str, Any] = {
+        "id": record.id,
+        "image": record.image,
+        "source": record.source,
+        "canvas_from_fragment": None if pose is None else np.round(pose.matrix, 9).tolist(),
+    }
+    if record.part:
+        entry["part"] = record.part
+    if record.dpi is not None:
+        entry["dpi"] = record.dpi
+    if record.area_px:
+        entry["area_px"] = round(record.area_px, 1)
+        entry["perimeter_px"] = round(record.perimeter_px, 1)
+    if record.origin:
+        entry["origin"] = record.origin
+        entry["offset_px"] = list(record.offset_px)
+    return entry
+
+
+def pair_as_json(pair: TruePair, span: tuple[int, int]) -> dict[str, Any]:
+    """One entry of "pairs"; `seam` is [first, count] in seams.npy."""
+    return {
+        "source": pair.source,
+        "target": pair.target,
+        "overlap_px": round(pair.overlap_px, 1),
+        "overlap_ratio": round(pair.overlap_ratio, 5),
+        "difficulty": pair.difficulty,
+        "seam": list(span),
+    }
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CollectionError(
+            f"There is no {FILE_NAME} in {path.parent}.",
+            "Make one with 'pairingnet tear' (from pictures) or 'pairingnet prepare' (from scans).",
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CollectionError(f"{path} is not valid JSON ({error}).", "Make the collection again.") from error
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        found = content.get("version") if isinstance(content, dict) else None
+        raise CollectionError(
+            f"{path} has version {found}, this program reads version {VERSION}.",
+            "Make the collection again with this version, or use the program that made it.",
+        )
+    return content
+
+
+def _record(entry: Mapping[str, Any]) -> FragmentRecord:
+    pose = entry["canvas_from_fragment"]
+    offset = entry.get("offset_px", (0, 0))
+    return FragmentRecord(
+        id=entry["id"],
+        image=entry["image"],
+        source=entry.get("source", ""),
+        canvas_from_fragment=None if pose is None else Rigid2D.from_matrix(pose),
+        part=entry.get("part", ""),
+        dpi=entry.get("dpi"),
+        area_px=entry.get("area_px", 0.0),
+        perimeter_px=entry.get("perimeter_px", 0.0),
+        origin=entry.get("origin", ""),
+        offset_px=(int(offset[0]), int(offset[1])),
+    )
+
+
+def _seams(folder: Path, content: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    if not any("seam" in entry for entry in content.get("pairs", [])):
+        return np.zeros((0, 2), dtype=np.float32)
+    try:
+        return np.asarray(np.load(folder / SEAMS_NAME, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise CollectionError(
+            f"{folder / SEAMS_NAME} is missing or broken ({error}).", "Make the collection again."
+        ) from error
+
+
+def _pair(entry: Mapping[str, Any], seams: np.ndarray[Any, np.dtype[np.float32]]) -> TruePair:
+    first, count = entry.get("seam", (0, 0))
+    if first + count > len(seams):
+        raise ValueError(f"the seam of {entry['source']} and {entry['target']} ends beyond {SEAMS_NAME}")
+    return TruePair(
+        entry["source"],
+        entry["target"],
+        float(entry["overlap_px"]),
+        float(entry["overlap_ratio"]),
+        entry["difficulty"],
+        seams[first : first + count].astype(np.float64),
+    )
+
+
+def _packed_seams(
+    pairs: Sequence[TruePair],
+) -> tuple[np.ndarray[Any, np.dtype[np.float32]], list[tuple[int, int]]]:
+    counts = [len(pair.seam) for pair in pairs]
+    firsts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+    stacked = np.concatenate([pair.seam for pair in pairs]) if pairs else np.zeros((0, 2))
+    return stacked.astype(np.float32), [(int(f), c) for f, c in zip(firsts[:-1], counts, strict=True)]
+
+
+def _check_ids(path: Path, fragments: Sequence[FragmentRecord], pairs: Sequence[TruePair]) -> None:
+    ids = [record.id for record in fragments]
+    if len(set(ids)) != len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        raise CollectionError(f"{path} lists the fragment '{twice}' twice.", "Give each fragment its own id.")
+    unknown = next((i for pair in pairs for i in (pair.source, pair.target) if i not in set(ids)), None)
+    if unknown is not None:
+        raise CollectionError(f"{path} has a pair of '{unknown}', which it does not list.", "Mend or remake it.")

@@ -1,0 +1,44 @@
+"""Files that are either whole or not there: what is written under another name first survives a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a neighbour of `path`, then put it in place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    try:
+        write(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """JSON that a person can read and a diff can follow: one line per entry of a list of objects."""
+    write_whole(path, lambda file: file.write_text(_lines(content), encoding="utf-8"))
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """One array as .npy."""
+    write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def _lines(content: Mapping[str, Any]) -> str:
+    rows = []
+    for key, value in content.items():
+        if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
+            entries = ",\n".join(f"  {json.dumps(entry)}" for entry in value)
+            rows.append(f"{json.dumps(key)}: [\n{entries}\n ]")
+        else:
+            rows.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{\n " + ",\n ".join(rows) + "\n}\n"

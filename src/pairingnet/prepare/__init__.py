@@ -1,0 +1,1 @@
+"""Scan -> mask -> fragments -> contours."""

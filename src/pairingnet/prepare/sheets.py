@@ -1,0 +1,72 @@
+"""Pictures of fragments for the eye: contact sheets, and overlays of mask and contour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import cv2
+import numpy as np
+
+from pairingnet.types import Fragment, Pixels
+
+_PAPER = (236, 236, 232)
+_INK = (40, 40, 40)
+_LINE = (230, 30, 60)
+_TINT = (40, 170, 90)
+
+
+def contact_sheet(fragments: Iterable[Fragment], columns: int = 8, tile_px: int = 180) -> Pixels:
+    """Fragments side by side at one common scale, each with its id, as (H, W, 3)."""
+    fragments = list(fragments)
+    largest = max((max(f.alpha.shape) for f in fragments), default=1)
+    scale = min(1.0, (tile_px - 8) / largest)
+    tiles = [_tile(fragment, scale, tile_px) for fragment in fragments]
+    columns = min(columns, max(len(tiles), 1))
+    blank = np.full((tile_px + 18, tile_px, 3), _PAPER, dtype=np.uint8)
+    tiles += [blank] * (-len(tiles) % columns or (0 if tiles else 1))
+    rows = [np.hstack(tiles[i : i + columns]) for i in range(0, len(tiles), columns)]
+    return np.vstack(rows)
+
+
+def outline_overlay(
+    pixels: Pixels, fragments: Sequence[Fragment], excluded: Sequence[Fragment] = (), long_side_px: int = 1600
+) -> Pixels:
+    """A scan with what was found in it: inside tinted green, contour red, ids; what was left out crossed."""
+    scale = min(1.0, long_side_px / max(pixels.shape[:2]))
+    view = np.asarray(cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)).copy()
+    for fragment in fragments:
+        outline = _drawn(fragment.contour + fragment.offset_px, scale)
+        inside = np.zeros(view.shape[:2], dtype=np.uint8)
+        cv2.fillPoly(inside, outline, 255, shift=4)
+        view[inside > 0] = (0.78 * view[inside > 0] + 0.22 * np.array(_TINT)).astype(np.uint8)
+        cv2.polylines(view, outline, True, _LINE, 2, cv2.LINE_AA, shift=4)
+    for fragment in excluded:
+        cv2.polylines(view, _drawn(fragment.contour + fragment.offset_px, scale), True, (120, 120, 120), 2, shift=4)
+    for fragment in (*fragments, *excluded):
+        label = fragment.id if fragment in fragments else f"{fragment.id}: {fragment.notes[0]}"
+        at = scale * (fragment.contour.mean(axis=0) + fragment.offset_px)
+        _write(view, label, (int(at[0]) - 5 * len(label), int(at[1])))
+    return view
+
+
+def _tile(fragment: Fragment, scale: float, tile_px: int) -> Pixels:
+    tile = np.full((tile_px + 18, tile_px, 3), _PAPER, dtype=np.uint8)
+    alpha = fragment.alpha.astype(np.float32)[..., None] / 255
+    on_paper = (fragment.pixels * alpha + np.array(_PAPER) * (1 - alpha)).astype(np.uint8)
+    small = np.asarray(cv2.resize(on_paper, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
+    h, w = small.shape[:2]
+    top, left = (tile_px - h) // 2, (tile_px - w) // 2
+    tile[top : top + h, left : left + w] = small
+    _write(tile, fragment.id, (4, tile_px + 10), halo=False)
+    return tile
+
+
+def _write(view: Pixels, text: str, at: tuple[int, int], halo: bool = True) -> None:
+    if halo:
+        cv2.putText(view, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 3, cv2.LINE_AA)
+    cv2.putText(view, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.45 if halo else 0.36, _INK, 1, cv2.LINE_AA)
+
+
+def _drawn(contour: np.ndarray[tuple[int, int], np.dtype[np.float64]], scale: float) -> list[np.ndarray]:  # type: ignore[type-arg]
+    """OpenCV draws in sixteenths of a pixel."""
+    return [np.rint(16 * scale * contour).astype(np.int32)]

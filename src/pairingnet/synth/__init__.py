@@ -1,0 +1,1 @@
+"""Tears pictures into fragments with exact truth."""

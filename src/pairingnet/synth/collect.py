@@ -1,0 +1,200 @@
+"""Pictures -> a collection: tear every picture, remember the truth, continue where it stopped.
+
+    OUT/torn/NAME/collection.json   one picture's pieces and pairs, written when all its images are there
+    OUT/fragments/NAME_07.png       its pieces
+    OUT/collection.json             all pictures together, written last
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairingnet.assemble.canvas import compose
+from pairingnet.config import TearSettings, WearSettings, as_dict, differences
+from pairingnet.engine.local import run_jobs
+from pairingnet.errors import CollectionError, ImageError
+from pairingnet.geometry import Rigid2D, perimeter
+from pairingnet.io.collection import FILE_NAME, Collection, load_fragment, read_collection, write_collection
+from pairingnet.io.files import write_json, write_whole
+from pairingnet.io.images import image_files, read_image, write_jpeg, write_png
+from pairingnet.prepare.contour import trace_contour
+from pairingnet.prepare.sheets import contact_sheet
+from pairingnet.synth.extract import extract_piece
+from pairingnet.synth.splits import split_by_fragment, split_by_picture
+from pairingnet.synth.tear import tear_picture
+from pairingnet.synth.truth import DIFFICULTY_THRESHOLDS, keep_pairs, true_pairs
+from pairingnet.synth.wear import wear_edge, wear_surface
+from pairingnet.types import FragmentRecord, Pixels
+
+_SHEET_FRAGMENTS = 48
+
+
+@dataclass(frozen=True)
+class TearJob:
+    """All that decides what the pieces look like."""
+
+    settings: TearSettings
+    wear: WearSettings
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        wear = {f"wear.{name}": value for name, value in as_dict(self.wear).items()}
+        return {"seed": self.seed, **as_dict(self.settings), **wear}
+
+
+@dataclass(frozen=True)
+class TornResult:
+    """The collection, how many pictures were torn now, and why some could not be."""
+
+    collection: Collection
+    torn_now: int
+    bad_files: tuple[str, ...]
+
+
+def tear_collection(
+    pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1
+) -> TornResult:
+    """Tear all pictures of a folder into `out`; pictures torn there before are left as they are."""
+    names = _names(pictures)
+    _same_settings_as_before(out, job)
+    missing = [item for item in names.items() if not (out / "torn" / item[0] / FILE_NAME).is_file()]
+    problems = run_jobs(partial(_tear_one, out=out, job=job), missing, jobs, "tearing")
+    torn = [name for name in names if (out / "torn" / name / FILE_NAME).is_file()]
+    bad_files = tuple(problem for problem in problems if problem)
+    if not torn:
+        raise ImageError(f"No picture in {pictures} could be read: {bad_files[0]}", "Mend the files.")
+    collection = _gather(out, torn, names, pictures, job, split)
+    torn_now = len(missing) - len(bad_files)
+    if torn_now or not (out / FILE_NAME).is_file() or read_collection(out).made_by != collection.made_by:
+        write_collection(collection)
+        _write_sheets(collection)
+    return TornResult(collection, torn_now, bad_files)
+
+
+def tear_one_picture(picture: Pixels, name: str, job: TearJob, folder: Path, image_folder: str) -> Collection:
+    """Tear one picture (H, W, 3): write its pieces to `folder / image_folder`, return them with their truth."""
+    # One stream for each purpose: turning the pieces or wearing them does not change the cuts.
+    seed = [job.seed, zlib.crc32(name.encode())]
+    cuts, poses, losses, wearing = np.random.default_rng(seed).spawn(4)
+    height, width = picture.shape[:2]
+    records, contours = [], {}
+    for number, piece in enumerate(tear_picture((width, height), job.settings, cuts, job.wear.straight)):
+        angle_rad = float(poses.uniform(-np.pi, np.pi)) if job.settings.rotate else 0.0
+        edge_rng, surface_rng = wearing.spawn(2)
+        if losses.random() < job.settings.drop:
+            continue
+        mask = 255 * piece.mask
+        worn = wear_edge(mask, job.wear, edge_rng)
+        pixels, alpha, canvas_from_fragment = extract_piece(
+            picture, worn, piece.left, piece.top, angle_rad, job.settings.margin
+        )
+        pixels = wear_surface(pixels, alpha, job.wear, surface_rng)
+        fragment_id = f"{name}_{number:02d}"
+        image = f"{image_folder}/{fragment_id}.png"
+        write_whole(folder / image, partial(write_png, pixels=np.dstack([pixels, alpha])))
+        contours[fragment_id] = trace_contour(mask) + (piece.left, piece.top)
+        records.append(
+            FragmentRecord(
+                fragment_id,
+                image,
+                name,
+                canvas_from_fragment,
+                area_px=float(alpha.sum(dtype=np.float64) / 255),
+                perimeter_px=perimeter(contours[fragment_id]),
+            )
+        )
+    pairs = true_pairs(contours, job.settings.touch, job.settings.min_overlap)
+    return Collection(folder, tuple(records), tuple(pairs), DIFFICULTY_THRESHOLDS, {name: (width, height)})
+
+
+def truth_picture(collection: Collection, source: str, apart: float = 0.06) -> Pixels:
+    """The pieces of one picture where they belong, moved apart a little so that the cuts show."""
+    width, height = collection.sources[source]
+    centre = np.array([width / 2, height / 2])
+    placed = []
+    for record in collection.fragments:
+        if record.source == source and record.canvas_from_fragment is not None:
+            fragment = collection.load(record.id)
+            pose = record.canvas_from_fragment
+            away = apart * (pose.apply(fragment.contour).mean(axis=0) - centre)
+            placed.append((fragment, Rigid2D(0.0, float(away[0]), float(away[1])) @ pose))
+    return compose(placed, background=(236, 236, 232)).pixels
+
+
+def _names(pictures: Path) -> dict[str, Path]:
+    """A unique name for each picture file: its stem, with its folder where stems repeat."""
+    names: dict[str, Path] = {}
+    for path in image_files(pictures):
+        name = path.stem
+        if name in names and pictures.is_dir():
+            name = "_".join(path.relative_to(pictures).with_suffix("").parts)
+        while name in names:
+            name += "_" + path.suffix[1:].lower()
+        names[name] = path
+    return names
+
+
+def _same_settings_as_before(out: Path, job: TearJob) -> None:
+    path = out / "torn" / "settings.json"
+    if path.is_file():
+        changed = differences(json.loads(path.read_text(encoding="utf-8")), job.as_dict())
+        if changed:
+            raise CollectionError(
+                f"{out} was torn with other settings ({'; '.join(changed)}).",
+                "Use the same settings, or another folder.",
+            )
+    elif (out / "fragments").exists() or (out / FILE_NAME).exists():
+        raise CollectionError(
+            f"{out} holds a collection that 'tear' did not make.", "Choose a new folder, so that nothing is lost."
+        )
+    else:
+        write_json(path, job.as_dict())
+
+
+def _tear_one(named: tuple[str, Path], out: Path, job: TearJob) -> str:
+    """Tear one file; "" or what was wrong with it."""
+    name, path = named
+    try:
+        picture = read_image(path).pixels
+    except ImageError as error:
+        return str(error)
+    torn = tear_one_picture(picture, name, job, out, "fragments")
+    write_collection(replace(torn, folder=out / "torn" / name))
+    return ""
+
+
+def _gather(
+    out: Path, torn: Sequence[str], paths: dict[str, Path], root: Path, job: TearJob, split: str
+) -> Collection:
+    """One collection of all torn pictures, each fragment with its part."""
+    each = [read_collection(out / "torn" / name) for name in torn]
+    records = [record for collection in each for record in collection.fragments]
+    if split == "paper":
+        part_of = split_by_fragment((record.id for record in records), job.seed)
+    else:
+        folders = {name: paths[name].resolve().parent.parts for name in torn}
+        inside = len(root.resolve().parts) - 1  # the folder that was named, and what is below it
+        by_picture = split_by_picture(((name, folders[name][inside:]) for name in torn), job.seed)
+        part_of = {record.id: by_picture[record.source] for record in records}
+    pairs = keep_pairs([pair for collection in each for pair in collection.pairs], part_of)
+    sources = {name: size for collection in each for name, size in collection.sources.items()}
+    made_by = {"command": "tear", "split": split, **job.as_dict()}
+    fragments = tuple(replace(record, part=part_of[record.id]) for record in records)
+    return Collection(out, fragments, tuple(pairs), DIFFICULTY_THRESHOLDS, sources, made_by)
+
+
+def _write_sheets(collection: Collection) -> None:
+    """Something to look at: the first pieces, and the first picture put together."""
+    first = islice(collection.fragments, _SHEET_FRAGMENTS)
+    sheet = contact_sheet(load_fragment(collection.folder, record) for record in first)
+    write_jpeg(collection.folder / "contact_sheet.jpg", sheet)
+    write_jpeg(collection.folder / "truth_sheet.jpg", truth_picture(collection, next(iter(collection.sources))))

@@ -1,0 +1,122 @@
+"""What time and the scanner do: edges wear off, chips break out, colours drift, the scan adds its own.
+
+The truth does not change with wear: a seam is where two pieces were joined before it.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.config import WearSettings
+from pairingnet.io.images import jpeg_round_trip
+from pairingnet.types import Pixels
+
+
+def wear_edge(mask: Pixels, wear: WearSettings, rng: np.random.Generator) -> Pixels:
+    """What is left of a piece: erosion of smoothly varying depth, gaps and chips. mask (H, W), 255 inside."""
+    if wear.erosion == 0 and wear.chips == 0 and wear.gaps == 0:
+        return mask
+    padded = np.pad(mask, 1)
+    edge = _edge_points(padded)
+    lost = _erosion_depth(padded.shape, wear, rng)
+    for _ in range(rng.poisson(wear.gaps)):
+        lost += _gap(padded.shape, edge, wear, rng)
+    depth = np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5))
+    worn = np.where(depth > lost, padded, 0).astype(np.uint8)
+    for _ in range(rng.poisson(wear.chips * len(edge) / 1000)):
+        _break_out(worn, edge[rng.integers(len(edge))], wear.chip_size, rng)
+    return _one_part(worn)[1:-1, 1:-1]
+
+
+def wear_surface(pixels: Pixels, alpha: Pixels, wear: WearSettings, rng: np.random.Generator) -> Pixels:
+    """Colour shift, blur, scanner noise and JPEG on a fragment's pixels (H, W, 3); black outside stays black."""
+    if wear.colour == 0 and wear.blur == 0 and wear.noise == 0 and wear.jpeg == 0:
+        return pixels
+    image = pixels.astype(np.float32)
+    inside = alpha > 0
+    if wear.colour > 0:
+        image = _drift(image, wear.colour, rng)
+    if wear.blur > 0:
+        image = _blur_inside(image, alpha, rng.uniform(0, wear.blur))
+    if wear.noise > 0:
+        image += rng.normal(0, rng.uniform(0, wear.noise), image.shape).astype(np.float32)
+    worn = image.clip(0, 255).astype(np.uint8)
+    if wear.jpeg > 0:
+        # A scan shows the piece on a mat; compressing it on that mat makes the ringing real scans have.
+        mat = np.full(3, rng.integers(0, 256), dtype=np.uint8)
+        worn = jpeg_round_trip(np.where(inside[..., None], worn, mat), int(rng.integers(wear.jpeg, 101)))
+    return np.where(inside[..., None], worn, 0).astype(np.uint8)
+
+
+def _edge_points(mask: Pixels) -> NDArray[np.int32]:
+    lines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return np.asarray(max(lines, key=len)).reshape(-1, 2)
+
+
+def _smooth_field(
+    shape: tuple[int, ...], scale_px: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """A random field (H, W) in [0, 1] that changes over about `scale_px`."""
+    h, w = shape
+    grid = rng.random((int(h / scale_px) + 4, int(w / scale_px) + 4), dtype=np.float32)
+    fine = cv2.resize(grid, None, fx=scale_px, fy=scale_px, interpolation=cv2.INTER_CUBIC)
+    top, left = (int(n) for n in rng.integers(0, max(1, int(scale_px)), 2))
+    return np.asarray(fine[top : top + h, left : left + w]).clip(0, 1)
+
+
+def _erosion_depth(shape: tuple[int, ...], wear: WearSettings, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Depth lost (H, W): slow change along the edge, and a fine roughness on top."""
+    if wear.erosion == 0:
+        return np.zeros(shape, dtype=np.float32)
+    slow = _smooth_field(shape, wear.erosion_scale, rng)
+    rough = _smooth_field(shape, 5.0, rng) - 0.5
+    return (2 * wear.erosion * slow + min(wear.erosion, 2.0) * rough).astype(np.float32)
+
+
+def _gap(
+    shape: tuple[int, ...], edge: NDArray[np.int32], wear: WearSettings, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Extra depth (H, W) around one stretch of the edge, deepest in its middle."""
+    x, y = edge[rng.integers(len(edge))]
+    half = wear.gap_length * rng.uniform(0.5, 1.5) / 2
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    closeness = 1 - ((columns - x) ** 2 + (rows - y) ** 2) / max(half, 1.0) ** 2
+    return (wear.gap_depth * rng.uniform(0.5, 1.5) * np.maximum(closeness, 0)).astype(np.float32)
+
+
+def _break_out(mask: Pixels, at: NDArray[np.int32], size_px: float, rng: np.random.Generator) -> None:
+    """Remove an irregular blob around a point of the edge."""
+    angles = np.sort(rng.uniform(0, 2 * np.pi, 9))
+    radii = size_px * rng.lognormal(0, 0.4) * rng.uniform(0.6, 1.3, len(angles))
+    blob = at + np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
+    cv2.fillPoly(mask, [np.rint(blob).astype(np.int32)], 0)
+
+
+def _one_part(mask: Pixels) -> Pixels:
+    """The largest connected part, its holes filled."""
+    lines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    kept = np.zeros_like(mask)
+    if lines:
+        cv2.drawContours(kept, [max(lines, key=cv2.contourArea)], -1, 255, cv2.FILLED)
+    return kept
+
+
+def _drift(image: NDArray[np.float32], spread: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Another lamp, another day: gamma, contrast, brightness and a tint of its own."""
+    gamma = float(np.exp(rng.normal(0, spread)))
+    contrast = 1 + rng.normal(0, spread)
+    tint = 1 + rng.normal(0, spread / 2, 3)
+    brightness = 255 * rng.normal(0, spread / 3)
+    shifted = 255 * (image / 255) ** gamma
+    return ((shifted - 128) * contrast + 128 + brightness).astype(np.float32) * tint.astype(np.float32)
+
+
+def _blur_inside(image: NDArray[np.float32], alpha: Pixels, sigma_px: float) -> NDArray[np.float32]:
+    """Blur with the piece's own pixels only."""
+    if sigma_px < 0.1:
+        return image
+    weight = alpha.astype(np.float32) / 255
+    colour = cv2.GaussianBlur(image * weight[..., None], (0, 0), sigma_px)
+    return np.asarray(colour / np.maximum(cv2.GaussianBlur(weight, (0, 0), sigma_px), 1e-3)[..., None])

@@ -1,0 +1,93 @@
+"""What flows between the stages. Frozen; shapes in the docstrings; arrays are not to be written to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.geometry import Points, Rigid2D
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """A picture as it lies on disk, upright, eight bits.
+
+    pixels (H, W, 3) RGB; alpha (H, W), or None where the file has none; dpi, or None where it says nothing;
+    page counts from 0 in files with several.
+    """
+
+    pixels: Pixels
+    alpha: Pixels | None = None
+    dpi: float | None = None
+    path: str = ""
+    page: int = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height)."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """One piece.
+
+    pixels (H, W, 3) RGB, black where alpha is 0; alpha (H, W), 255 inside, in between on a soft edge;
+    contour (N, 2) outer boundary where alpha is one half, closed, signed area positive, about 1 px steps;
+    offset_px: where the upper left pixel lies in the image it was found in.
+    """
+
+    id: str
+    pixels: Pixels
+    alpha: Pixels
+    contour: Points
+    dpi: float | None = None
+    origin: str = ""
+    offset_px: tuple[int, int] = (0, 0)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def area_px(self) -> float:
+        """Area in square pixels."""
+        return float(self.alpha.sum(dtype=np.float64) / 255)
+
+    @property
+    def rgba(self) -> Pixels:
+        """(H, W, 4)."""
+        return np.dstack([self.pixels, self.alpha])
+
+
+@dataclass(frozen=True, eq=False)
+class TruePair:
+    """Two neighbours of one picture.
+
+    seam (K, 2): the shared stretch of contour in canvas pixels, in the order of the source's contour;
+    points of the source and the target that coincide there are `fragment_from_canvas.apply(seam)`.
+    """
+
+    source: str
+    target: str
+    overlap_px: float
+    overlap_ratio: float
+    difficulty: str
+    seam: Points = field(default_factory=lambda: np.zeros((0, 2)))
+
+
+@dataclass(frozen=True)
+class FragmentRecord:
+    """A fragment's line in `collection.json`: where its image is, and its true pose where that is known."""
+
+    id: str
+    image: str
+    source: str = ""
+    canvas_from_fragment: Rigid2D | None = None
+    part: str = ""
+    dpi: float | None = None
+    area_px: float = 0.0
+    perimeter_px: float = 0.0
+    origin: str = ""
+    offset_px: tuple[int, int] = (0, 0)
