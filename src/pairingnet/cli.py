@@ -97,6 +97,51 @@ def tear(
     _finish(summary, lines, result.bad_files, as_json)
 
 
+@app.command()
+def prepare(
+    scans: Annotated[Path, typer.Argument(help="A scan, or a folder of scans.")],
+    out: Annotated[Path, typer.Argument(help="The collection folder to make, or to continue.")],
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Leave this out: an id or a pattern, such as 'sheet#3'.")
+    ] = None,
+    max_megapixels: Annotated[int, typer.Option(help="Refuse larger files.", min=1)] = 400,
+    jobs: Jobs = 1,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Find the fragments in scans: single pieces or whole sheets, on a plain mat or with alpha.
+
+    Look at OUT/overlays afterwards: red is the contour that was found.
+    """
+    from pairingnet.prepare.collect import prepare_collection
+
+    job = _prepare_job(exclude, max_megapixels, {**_from_file(config), **_from_options(assignments)})
+    result = prepare_collection(scans, out, job, jobs)
+    summary = {
+        "collection": str(out / "collection.json"),
+        "fragments": len(result.collection),
+        "prepared_now": result.prepared_now,
+        "remarks": list(result.remarks),
+        "left_out": list(result.bad_files),
+    }
+    lines = [
+        f"{len(result.collection)} fragments" + ("" if result.prepared_now else " (nothing to do)"),
+        *(f"note        {remark}" for remark in result.remarks),
+        f"collection  {out / 'collection.json'}",
+        f"look at     {out / 'overlays'}, {out / 'contact_sheet.jpg'}",
+    ]
+    _finish(summary, lines, result.bad_files, as_json)
+
+
+def _prepare_job(exclude: list[str] | None, max_megapixels: int, values: dict[str, Any]) -> Any:
+    from pairingnet.config import PrepareSettings, with_values
+    from pairingnet.prepare.collect import PrepareJob
+
+    settings = with_values(PrepareSettings(), values, "prepare")
+    return PrepareJob(settings, tuple(exclude or ()), max_megapixels * 1_000_000)
+
+
 def _tear_job(seed: int, rotate: bool, wear: str, drop: float, values: dict[str, Any]) -> Any:
     from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
     from pairingnet.errors import SettingsError

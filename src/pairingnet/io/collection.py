@@ -10,7 +10,7 @@ Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,7 @@ import numpy as np
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.files import write_array, write_json
-from pairingnet.io.images import read_image
-from pairingnet.prepare.contour import trace_contour
-from pairingnet.types import Fragment, FragmentRecord, TruePair
+from pairingnet.types import FragmentRecord, TruePair
 
 VERSION = 1
 FILE_NAME = "collection.json"
@@ -48,19 +46,6 @@ class Collection:
     def by_id(self) -> dict[str, FragmentRecord]:
         return {record.id: record for record in self.fragments}
 
-    def load(self, fragment_id: str) -> Fragment:
-        """Read one fragment's image and trace its contour."""
-        record = self.by_id.get(fragment_id)
-        if record is None:
-            raise CollectionError(
-                f"There is no fragment '{fragment_id}' in {self.folder}.",
-                f"Its {len(self.fragments)} fragments are listed in {FILE_NAME}.",
-            )
-        return load_fragment(self.folder, record)
-
-    def __iter__(self) -> Iterator[Fragment]:
-        return (self.load(record.id) for record in self.fragments)
-
     def __len__(self) -> int:
         return len(self.fragments)
 
@@ -84,24 +69,6 @@ class Collection:
                 "Make the truth first, for example with 'pairingnet annotate'.",
             )
         return canvas_from_target.inverse() @ canvas_from_source
-
-
-def load_fragment(folder: Path, record: FragmentRecord) -> Fragment:
-    """Read a fragment whose image lies in `folder`."""
-    image = read_image(folder / record.image)
-    if image.alpha is None:
-        raise CollectionError(
-            f"{folder / record.image} has no alpha channel.",
-            "Fragments of a collection are RGBA; run 'pairingnet prepare' on plain scans first.",
-        )
-    contour = trace_contour(image.alpha)
-    if not len(contour):
-        raise CollectionError(
-            f"{folder / record.image} is empty: alpha is 0 everywhere.", "Remove it, or prepare it again."
-        )
-    return Fragment(
-        record.id, image.pixels, image.alpha, contour, record.dpi or image.dpi, record.origin, record.offset_px
-    )
 
 
 def read_collection(folder: str | Path) -> Collection:

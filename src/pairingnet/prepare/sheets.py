@@ -45,7 +45,7 @@ def outline_overlay(
     for fragment in (*fragments, *excluded):
         label = fragment.id if fragment in fragments else f"{fragment.id}: {fragment.notes[0]}"
         at = scale * (fragment.contour.mean(axis=0) + fragment.offset_px)
-        _write(view, label, (int(at[0]) - 5 * len(label), int(at[1])))
+        _write(view, label, (int(at[0]) - 4 * len(label), int(at[1])))
     return view
 
 
@@ -57,14 +57,16 @@ def _tile(fragment: Fragment, scale: float, tile_px: int) -> Pixels:
     h, w = small.shape[:2]
     top, left = (tile_px - h) // 2, (tile_px - w) // 2
     tile[top : top + h, left : left + w] = small
-    _write(tile, fragment.id, (4, tile_px + 10), halo=False)
+    _write(tile, fragment.id, (4, tile_px + 10))
     return tile
 
 
-def _write(view: Pixels, text: str, at: tuple[int, int], halo: bool = True) -> None:
-    if halo:
-        cv2.putText(view, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 3, cv2.LINE_AA)
-    cv2.putText(view, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.45 if halo else 0.36, _INK, 1, cv2.LINE_AA)
+def _write(view: Pixels, text: str, at: tuple[int, int]) -> None:
+    """Dark letters on a light plate."""
+    (width, height), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
+    x, y = max(at[0], 2), max(at[1], height + 2)
+    cv2.rectangle(view, (x - 2, y - height - 2), (x + width + 2, y + below), _PAPER, cv2.FILLED)
+    cv2.putText(view, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, _INK, 1, cv2.LINE_AA)
 
 
 def _drawn(contour: np.ndarray[tuple[int, int], np.dtype[np.float64]], scale: float) -> list[np.ndarray]:  # type: ignore[type-arg]

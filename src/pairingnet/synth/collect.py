@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +18,16 @@ from typing import Any
 import numpy as np
 
 from pairingnet.assemble.canvas import compose
-from pairingnet.config import TearSettings, WearSettings, as_dict, differences
+from pairingnet.config import TearSettings, WearSettings, as_dict
 from pairingnet.engine.local import run_jobs
-from pairingnet.errors import CollectionError, ImageError
+from pairingnet.errors import ImageError
 from pairingnet.geometry import Rigid2D, perimeter
-from pairingnet.io.collection import FILE_NAME, Collection, load_fragment, read_collection, write_collection
-from pairingnet.io.files import write_json, write_whole
-from pairingnet.io.images import image_files, read_image, write_jpeg, write_png
+from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
+from pairingnet.io.files import write_whole
+from pairingnet.io.images import read_image, write_jpeg, write_png
+from pairingnet.io.resume import named_files, remember_settings
 from pairingnet.prepare.contour import trace_contour
+from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.sheets import contact_sheet
 from pairingnet.synth.extract import extract_piece
 from pairingnet.synth.splits import split_by_fragment, split_by_picture
@@ -64,8 +65,8 @@ def tear_collection(
     pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1
 ) -> TornResult:
     """Tear all pictures of a folder into `out`; pictures torn there before are left as they are."""
-    names = _names(pictures)
-    _same_settings_as_before(out, job)
+    names = named_files(pictures)
+    remember_settings(out, "torn", job.as_dict())
     missing = [item for item in names.items() if not (out / "torn" / item[0] / FILE_NAME).is_file()]
     problems = run_jobs(partial(_tear_one, out=out, job=job), missing, jobs, "tearing")
     torn = [name for name in names if (out / "torn" / name / FILE_NAME).is_file()]
@@ -123,41 +124,11 @@ def truth_picture(collection: Collection, source: str, apart: float = 0.06) -> P
     placed = []
     for record in collection.fragments:
         if record.source == source and record.canvas_from_fragment is not None:
-            fragment = collection.load(record.id)
+            fragment = load_fragment(collection, record.id)
             pose = record.canvas_from_fragment
             away = apart * (pose.apply(fragment.contour).mean(axis=0) - centre)
             placed.append((fragment, Rigid2D(0.0, float(away[0]), float(away[1])) @ pose))
     return compose(placed, background=(236, 236, 232)).pixels
-
-
-def _names(pictures: Path) -> dict[str, Path]:
-    """A unique name for each picture file: its stem, with its folder where stems repeat."""
-    names: dict[str, Path] = {}
-    for path in image_files(pictures):
-        name = path.stem
-        if name in names and pictures.is_dir():
-            name = "_".join(path.relative_to(pictures).with_suffix("").parts)
-        while name in names:
-            name += "_" + path.suffix[1:].lower()
-        names[name] = path
-    return names
-
-
-def _same_settings_as_before(out: Path, job: TearJob) -> None:
-    path = out / "torn" / "settings.json"
-    if path.is_file():
-        changed = differences(json.loads(path.read_text(encoding="utf-8")), job.as_dict())
-        if changed:
-            raise CollectionError(
-                f"{out} was torn with other settings ({'; '.join(changed)}).",
-                "Use the same settings, or another folder.",
-            )
-    elif (out / "fragments").exists() or (out / FILE_NAME).exists():
-        raise CollectionError(
-            f"{out} holds a collection that 'tear' did not make.", "Choose a new folder, so that nothing is lost."
-        )
-    else:
-        write_json(path, job.as_dict())
 
 
 def _tear_one(named: tuple[str, Path], out: Path, job: TearJob) -> str:
@@ -195,6 +166,6 @@ def _gather(
 def _write_sheets(collection: Collection) -> None:
     """Something to look at: the first pieces, and the first picture put together."""
     first = islice(collection.fragments, _SHEET_FRAGMENTS)
-    sheet = contact_sheet(load_fragment(collection.folder, record) for record in first)
+    sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
     write_jpeg(collection.folder / "contact_sheet.jpg", sheet)
     write_jpeg(collection.folder / "truth_sheet.jpg", truth_picture(collection, next(iter(collection.sources))))

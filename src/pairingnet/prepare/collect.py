@@ -1,0 +1,157 @@
+"""A folder of scans -> a collection without truth, with pictures to check it by.
+
+    OUT/prepared/NAME/collection.json   what one file gave (or why it gave nothing), written when it is done
+    OUT/fragments/ID.png                the fragments
+    OUT/overlays/NAME.jpg               mask and contour on the scan
+    OUT/collection.json                 all files together, written last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pairingnet.config import PrepareSettings, as_dict
+from pairingnet.engine.local import run_jobs
+from pairingnet.errors import ImageError, NoFragmentError, PairingNetError
+from pairingnet.geometry import perimeter
+from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
+from pairingnet.io.files import write_whole
+from pairingnet.io.images import MAX_PIXELS, read_pages, write_jpeg, write_png
+from pairingnet.io.resume import named_files, remember_settings
+from pairingnet.prepare.load import load_fragment
+from pairingnet.prepare.scan import Prepared, prepare_image
+from pairingnet.prepare.sheets import contact_sheet, outline_overlay
+from pairingnet.types import Fragment, FragmentRecord
+
+_SHEET_FRAGMENTS = 96
+
+
+@dataclass(frozen=True)
+class PrepareJob:
+    """All that decides what is found."""
+
+    settings: PrepareSettings
+    exclude: tuple[str, ...] = ()
+    max_pixels: int = MAX_PIXELS
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"exclude": list(self.exclude), **as_dict(self.settings)}
+
+
+@dataclass(frozen=True)
+class PreparedResult:
+    """The collection, how many files were prepared now, what a person should know, and what was left out."""
+
+    collection: Collection
+    prepared_now: int
+    remarks: tuple[str, ...]
+    bad_files: tuple[str, ...]
+
+
+def prepare_collection(scans: Path, out: Path, job: PrepareJob, jobs: int = 1) -> PreparedResult:
+    """Find the fragments in all files of a folder; files prepared before and not changed since are left alone."""
+    files = named_files(scans)
+    remember_settings(out, "prepared", job.as_dict())
+    missing = [(name, path) for name, path in files.items() if _state(path) != _state_then(out, name)]
+    run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
+    each = [read_collection(out / "prepared" / name) for name in files]
+    bad_files = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    fragments = tuple(record for part in each for record in part.fragments)
+    if not fragments:
+        raise NoFragmentError(f"No fragment was found in {scans}: {bad_files[0]}", "Mend the files and try again.")
+    collection = Collection(out, fragments, made_by={"command": "prepare", **job.as_dict()})
+    if missing or not (out / FILE_NAME).is_file():
+        write_collection(collection)
+        first = islice(collection.fragments, _SHEET_FRAGMENTS)
+        sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
+        write_jpeg(out / "contact_sheet.jpg", sheet)
+    remarks = tuple(str(remark) for part in each for remark in part.made_by["remarks"])
+    return PreparedResult(collection, len(missing), remarks, bad_files)
+
+
+def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
+    """Prepare one file and store what came of it, good or bad."""
+    name, path = named
+    _forget(out, name)
+    records: list[FragmentRecord] = []
+    remarks: list[str] = []
+    problem = ""
+    state = _state(path)
+    try:
+        records, remarks = _fragments_of(name, path, out, job)
+    except (ImageError, NoFragmentError) as error:
+        problem = str(error)
+    made_by = {"file": state, "remarks": remarks, "problem": problem}
+    write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by))
+
+
+def _fragments_of(
+    name: str, path: Path, out: Path, job: PrepareJob
+) -> tuple[list[FragmentRecord], list[str]]:
+    records: list[FragmentRecord] = []
+    remarks: list[str] = []
+    pages = list(read_pages(path, job.max_pixels))
+    for image in pages:
+        page_name = name if len(pages) == 1 else f"{name}-p{image.page + 1}"
+        try:
+            found = prepare_image(image, page_name, job.settings, job.exclude)
+        except NoFragmentError as error:
+            if len(pages) == 1:
+                raise
+            remarks.append(str(error))  # an empty page among others is no reason to refuse the file
+            continue
+        records += [_store(fragment, name, out) for fragment in found.fragments]
+        remarks += _remarks(found)
+        overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
+        write_whole(out / "overlays" / f"{page_name}.jpg", partial(write_jpeg, pixels=overlay))
+    if not records:
+        raise NoFragmentError(f"{path} shows no fragment on any of its pages.", "See the other messages.")
+    return records, remarks
+
+
+def _store(fragment: Fragment, source: str, out: Path) -> FragmentRecord:
+    image = f"fragments/{fragment.id}.png"
+    write_whole(out / image, partial(write_png, pixels=fragment.rgba, dpi=fragment.dpi))
+    return FragmentRecord(
+        fragment.id,
+        image,
+        dpi=fragment.dpi,
+        area_px=fragment.area_px,
+        perimeter_px=perimeter(fragment.contour),
+        origin=Path(fragment.origin).name or source,
+        offset_px=fragment.offset_px,
+    )
+
+
+def _remarks(found: Prepared) -> Sequence[str]:
+    left_out = [f"{fragment.id} was left out: {fragment.notes[0]}" for fragment in found.left_out]
+    return [*found.remarks, *left_out]
+
+
+def _state(path: Path) -> list[int]:
+    """Size and time of a file: it is prepared again when they change."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _state_then(out: Path, name: str) -> list[int] | None:
+    try:
+        state = read_collection(out / "prepared" / name).made_by["file"]
+    except (PairingNetError, KeyError):
+        return None
+    return list(state)
+
+
+def _forget(out: Path, name: str) -> None:
+    """Remove what a file gave when it was different."""
+    try:
+        before = read_collection(out / "prepared" / name)
+    except PairingNetError:
+        return
+    for record in before.fragments:
+        (out / record.image).unlink(missing_ok=True)

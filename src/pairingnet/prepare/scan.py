@@ -1,0 +1,215 @@
+"""A scan -> its fragments: one photographed piece, or a flatbed sheet with many.
+
+Pieces are numbered in reading order (`sheet#1`, `sheet#2` ...); numbers count everything that was found, so
+leaving something out does not change the others. A picture with one piece gives it its own name and its whole
+frame, so that a pixel of the fragment is the same pixel of the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.config import PrepareSettings
+from pairingnet.errors import NoFragmentError
+from pairingnet.prepare.background import estimate_background, fragment_mask, lab_of, soften_edge
+from pairingnet.prepare.contour import trace_contour
+from pairingnet.prepare.sheet_objects import sheet_object
+from pairingnet.types import Fragment, Image, Pixels
+
+_LEAST_BORDER_SHARE = 0.35  # of the border that must be of one colour to be called a background
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What was found in one picture: fragments, things left out (their note says why), remarks for a person."""
+
+    fragments: tuple[Fragment, ...]
+    left_out: tuple[Fragment, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def prepare_image(
+    image: Image, name: str, settings: PrepareSettings | None = None, exclude: Sequence[str] = ()
+) -> Prepared:
+    """All fragments of a picture. `exclude` holds ids or patterns (`sheet#3`, `sheet#*`) to leave out."""
+    settings = settings or PrepareSettings()
+    pixels, alpha = separate(image, settings)
+    found, dirt = _components(alpha, settings.min_area)
+    if not found:
+        raise NoFragmentError(
+            f"{image.path or name} shows no fragment.",
+            "If it should, give --set tolerance (now measured) or --set min_area, or mask it by hand (PNG, alpha).",
+        )
+    alone = len(found) == 1
+    kept, left_out, remarks = [], [], []
+    for number, component in enumerate(found, start=1):
+        fragment_id = name if alone else f"{name}#{number}"
+        cut = _whole_frame if alone else _cut_out
+        fragment = cut(pixels, alpha, component, fragment_id, image, settings)
+        reason = _reason_to_leave_out(fragment, settings, exclude, alone)
+        if reason:
+            left_out.append(replace(fragment, notes=(reason,)))
+        else:
+            kept.append(fragment)
+            if parts_at_necks(fragment.alpha) > 1:
+                remarks.append(f"{fragment_id} may be several pieces that touch; lay them apart and scan again")
+    if dirt:
+        remarks.append(f"{name}: {dirt} small specks were dropped as dirt")
+    if not kept:
+        raise NoFragmentError(
+            f"{image.path or name} shows nothing but {', '.join(f.notes[0] for f in left_out)}.",
+            "Keep it with --set sheet_objects=false, or remove the file.",
+        )
+    return Prepared(tuple(kept), tuple(left_out), tuple(remarks))
+
+
+def separate(image: Image, settings: PrepareSettings) -> tuple[Pixels, Pixels]:
+    """Pixels (H, W, 3) without the mat's colour at the edges, and alpha (H, W)."""
+    has_alpha = image.alpha is not None and int(image.alpha.min()) < 128
+    if settings.background == "alpha" and not has_alpha:
+        raise NoFragmentError(
+            f"{image.path} has no transparent pixels.", "Leave out --set background=alpha for pictures on a mat."
+        )
+    if has_alpha and settings.background != "border" and image.alpha is not None:
+        filled = image.alpha if settings.holes == "keep" else _without_holes(image.alpha)
+        return image.pixels, filled
+    lab = lab_of(image.pixels)
+    background = estimate_background(lab, settings.tolerance)
+    if background.share < _LEAST_BORDER_SHARE:
+        raise NoFragmentError(
+            f"{image.path} has no background of one colour (only {background.share:.0%} of its border is alike).",
+            "Scan the piece on a plain mat with some space around it, or mask it by hand (PNG with alpha).",
+        )
+    mask = fragment_mask(lab, background, settings.shadows, settings.holes == "keep")
+    return soften_edge(image.pixels, mask, background)
+
+
+def parts_at_necks(alpha: Pixels) -> int:
+    """In how many substantial parts a piece falls when its narrow necks are cut: touching pieces give 2 or more."""
+    inside = np.pad((alpha >= 128).astype(np.uint8), 1)
+    depth = np.asarray(cv2.distanceTransform(inside, cv2.DIST_L2, 5))
+    area = float(inside.sum())
+    most = 1
+    # A neck is narrow against the size of what it joins.
+    for neck_px in np.sqrt(area) * np.array([0.02, 0.04]):
+        if neck_px < 2:
+            continue
+        count, _, stats, _ = cv2.connectedComponentsWithStats((depth > neck_px).astype(np.uint8))
+        most = max(most, int((stats[1:count, cv2.CC_STAT_AREA] > 0.15 * area).sum()))
+    return most
+
+
+@dataclass(frozen=True, eq=False)
+class _Component:
+    """One connected thing in a mask: its box and its pixels (h, w)."""
+
+    left: int
+    top: int
+    inside: NDArray[np.bool_]
+
+
+def _components(alpha: Pixels, min_area: float) -> tuple[list[_Component], int]:
+    """Everything large enough to be a piece, in reading order, and how many specks there were beside."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats((alpha >= 128).astype(np.uint8), connectivity=4)
+    areas = stats[1:count, cv2.CC_STAT_AREA]
+    if not len(areas):
+        return [], 0
+    limit = min_area or max(400.0, 0.01 * float(areas.max()))
+    kept = [1 + int(i) for i in np.flatnonzero(areas >= limit)]
+    components = []
+    for label in _reading_order(stats, kept):
+        x, y, w, h = (int(v) for v in stats[label, :4])
+        components.append(_Component(x, y, labels[y : y + h, x : x + w] == label))
+    return components, len(areas) - len(kept)
+
+
+def _reading_order(stats: NDArray[np.int32], labels: list[int]) -> list[int]:
+    """Rows from the top, each from the left; a row is what begins above the middle of its first piece."""
+    waiting = sorted(labels, key=lambda label: int(stats[label, cv2.CC_STAT_TOP]))
+    ordered: list[int] = []
+    while waiting:
+        first = waiting[0]
+        middle = stats[first, cv2.CC_STAT_TOP] + stats[first, cv2.CC_STAT_HEIGHT] / 2
+        row = [label for label in waiting if stats[label, cv2.CC_STAT_TOP] <= middle]
+        ordered += sorted(row, key=lambda label: int(stats[label, cv2.CC_STAT_LEFT]))
+        waiting = [label for label in waiting if label not in row]
+    return ordered
+
+
+def _cut_out(
+    pixels: Pixels, alpha: Pixels, component: _Component, fragment_id: str, image: Image, settings: PrepareSettings
+) -> Fragment:
+    """One component as a fragment with an empty margin around it, however close to the border it lies."""
+    margin = settings.margin
+    h, w = component.inside.shape
+    # Its own pixels and the soft ones right beside them, nothing of a close neighbour.
+    own = cv2.dilate(np.pad(component.inside, margin).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+    window = _Window(component.left - margin, component.top - margin, w + 2 * margin, h + 2 * margin)
+    cut_alpha = np.where(own, window.of(alpha), 0).astype(np.uint8)
+    return _fragment(fragment_id, window.of(pixels), cut_alpha, (window.left, window.top), image, settings)
+
+
+def _whole_frame(
+    pixels: Pixels, alpha: Pixels, component: _Component, name: str, image: Image, settings: PrepareSettings
+) -> Fragment:
+    """The only component of a picture, in the picture's own frame: its pixels keep their coordinates."""
+    h, w = component.inside.shape
+    own = np.zeros(alpha.shape, dtype=np.uint8)
+    own[component.top : component.top + h, component.left : component.left + w] = component.inside
+    own = np.asarray(cv2.dilate(own, np.ones((3, 3), np.uint8)))
+    return _fragment(name, pixels, np.where(own > 0, alpha, 0).astype(np.uint8), (0, 0), image, settings)
+
+
+def _fragment(
+    fragment_id: str, pixels: Pixels, alpha: Pixels, offset: tuple[int, int], image: Image, settings: PrepareSettings
+) -> Fragment:
+    own = np.where(alpha[..., None] > 0, pixels, 0).astype(np.uint8)
+    return Fragment(
+        fragment_id, own, alpha, trace_contour(alpha, settings.smooth), image.dpi, image.path, offset
+    )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A rectangle that may reach beyond an image; there it is zero."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def of(self, array: Pixels) -> Pixels:
+        h, w = array.shape[:2]
+        before = max(-self.top, 0), max(-self.left, 0)
+        after = max(self.top + self.height - h, 0), max(self.left + self.width - w, 0)
+        rows = slice(max(self.top, 0), self.top + self.height)
+        columns = slice(max(self.left, 0), self.left + self.width)
+        pad = [(before[0], after[0]), (before[1], after[1])] + [(0, 0)] * (array.ndim - 2)
+        return np.pad(array[rows, columns], pad)
+
+
+def _reason_to_leave_out(
+    fragment: Fragment, settings: PrepareSettings, exclude: Sequence[str], alone: bool
+) -> str:
+    """Why something found is no fragment, or ""."""
+    if any(fragment.id == pattern or fnmatchcase(fragment.id, pattern) for pattern in exclude):
+        return "excluded"
+    if settings.sheet_objects and not alone:
+        return sheet_object(fragment)
+    return ""
+
+
+def _without_holes(alpha: Pixels) -> Pixels:
+    """Enclosed transparent areas made opaque."""
+    outlines, _ = cv2.findContours((alpha >= 128).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    filled = np.zeros_like(alpha)
+    cv2.drawContours(filled, outlines, -1, 255, cv2.FILLED)
+    # The outline's own pixels keep their soft alpha.
+    inner = cv2.erode(filled, np.ones((3, 3), np.uint8))
+    return np.maximum(alpha, inner)
