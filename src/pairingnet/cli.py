@@ -142,6 +142,75 @@ def _prepare_job(exclude: list[str] | None, max_megapixels: int, values: dict[st
     return PrepareJob(settings, tuple(exclude or ()), max_megapixels * 1_000_000)
 
 
+@app.command()
+def annotate(
+    reference: Annotated[Path, typer.Argument(help="The complete picture, or a file with poses (.json, .txt).")],
+    fragments: Annotated[Path, typer.Argument(help="Scans of the fragments.")],
+    out: Annotated[Path, typer.Argument(help="The collection folder to make.")],
+    max_gap: Annotated[float, typer.Option(help="Pixels between edges that still count as touching.")] = 6.0,
+    min_overlap: Annotated[float, typer.Option(help="Pixels of shared edge that make a true pair.")] = 50.0,
+    jobs: Jobs = 1,
+    assignments: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Find out where real fragments belong, and make a collection with truth from them.
+
+    The reference is the complete picture (SIFT places the fragments in it), truth.json, or poses in
+    JigsawNet's text form. --set reaches the settings of 'prepare', which runs first.
+    """
+    from pairingnet.assemble.canvas import compose
+    from pairingnet.io.images import write_jpeg
+    from pairingnet.io.truth import is_truth_file, read_truth
+    from pairingnet.prepare.collect import prepare_collection
+    from pairingnet.prepare.load import load_fragment
+    from pairingnet.synth.annotate import annotate_from_picture, annotate_from_poses
+
+    known = read_truth(reference) if is_truth_file(reference) else None
+    prepared = prepare_collection(fragments, out, _prepare_job(None, 400, _from_options(assignments)), jobs)
+    if known is None:
+        result = annotate_from_picture(prepared.collection, reference, max_gap, min_overlap)
+    else:
+        result = annotate_from_poses(prepared.collection, known, reference.stem, max_gap, min_overlap)
+    placed = [r for r in result.collection.fragments if r.canvas_from_fragment is not None]
+    canvas = compose((load_fragment(result.collection, r.id), r.canvas_from_fragment) for r in placed)
+    write_jpeg(out / "truth_sheet.jpg", canvas.pixels)
+    summary = {
+        "collection": str(out / "collection.json"),
+        "fragments": len(result.collection),
+        "placed": len(placed),
+        "pairs": len(result.collection.pairs),
+        "left_out": [*prepared.bad_files, *result.not_placed],
+    }
+    lines = [
+        f"{len(placed)} of {len(result.collection)} fragments placed, {summary['pairs']} true pairs",
+        f"collection  {out / 'collection.json'}",
+        f"look at     {out / 'truth_sheet.jpg'}",
+    ]
+    _finish(summary, lines, (*prepared.bad_files, *result.not_placed), as_json)
+
+
+@app.command()
+def stats(
+    collection: Annotated[Path, typer.Argument(help="A collection folder.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to draw the figures (.png, .pdf, .svg).", show_default="COLLECTION/statistics.png")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Count a collection and draw its distributions of areas and overlaps."""
+    from pairingnet.evaluate.plots import statistics_figure
+    from pairingnet.evaluate.statistics import collection_statistics
+    from pairingnet.io.collection import read_collection
+
+    statistics = collection_statistics(read_collection(collection))
+    figure = out or collection / "statistics.png"
+    statistics_figure(statistics, figure)
+    rows = statistics.counts()
+    width = max(map(len, rows))
+    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()] + [f"{'look at':<{width}}  {figure}"]
+    _finish({**statistics.as_dict(), "figure": str(figure)}, lines, (), as_json)
+
+
 def _tear_job(seed: int, rotate: bool, wear: str, drop: float, values: dict[str, Any]) -> Any:
     from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
     from pairingnet.errors import SettingsError

@@ -1,0 +1,84 @@
+"""Figures: distributions of a collection, and how honest probabilities are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.evaluate.metrics import Reliability
+from pairingnet.evaluate.statistics import CollectionStatistics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {"High": "#d95f4c", "Medium": "#e3b23c", "Low": "#4c9f70"}
+_BLUE = "#3b6ea5"
+
+
+def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
+    """The paper's two dataset figures (areas, overlaps) beside the counts, as PNG, PDF or SVG."""
+    figure = _figure(13, 4.2)
+    areas, overlaps, counts = figure.subplots(1, 3, width_ratios=[1, 1, 0.8])
+    _histogram(areas, statistics.areas_px / 1000, "fragment area (1000 px²)", "fragments")
+    areas.set_title("Areas")
+    edges = np.linspace(0, max(0.01, float(statistics.overlap_ratios.max(initial=0))), 31)
+    bottom = np.zeros(len(edges) - 1)
+    for name, colour in _COLOURS.items():
+        height, _ = np.histogram(statistics.overlap_ratios[statistics.difficulties == name], edges)
+        share = height.sum() / max(1, len(statistics.overlap_ratios))
+        overlaps.bar(
+            edges[:-1], height, np.diff(edges), bottom, align="edge", color=colour, label=f"{name} ({share:.0%})"
+        )
+        bottom += height
+    overlaps.set(xlabel="shared contour / shorter contour", ylabel="true pairs", title="Overlaps")
+    overlaps.legend(title="difficulty", frameon=False)
+    counts.axis("off")
+    counts.set_title("Counts")
+    rows = [[name, value] for name, value in statistics.counts().items()]
+    table = counts.table(cellText=rows, loc="upper center", cellLoc="left", edges="horizontal")
+    table.scale(1, 1.35)
+    _save(figure, path)
+
+
+def reliability_figure(table: Reliability, path: Path, title: str = "") -> None:
+    """Predicted probability against what came true; on the diagonal it is honest."""
+    figure = _figure(4.6, 4.6)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
+    axes.scatter(table.predicted, table.observed, s=_marker_sizes(table.counts), color=_BLUE, zorder=3)
+    axes.plot(table.predicted, table.observed, color=_BLUE, linewidth=1)
+    axes.set(xlabel="probability given", ylabel="share that is true", xlim=(0, 1), ylim=(0, 1), title=title)
+    _save(figure, path)
+
+
+def _histogram(axes: Axes, values: NDArray[np.float64], xlabel: str, ylabel: str) -> None:
+    axes.hist(values, bins=40, color=_BLUE)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def _marker_sizes(counts: NDArray[np.intp]) -> NDArray[np.float64]:
+    return 20 + 160 * counts / max(1, counts.max(initial=1))
+
+
+def _figure(width_in: float, height_in: float) -> Figure:
+    """A figure that needs no screen and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    from pairingnet.errors import SettingsError
+
+    kinds = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        raise SettingsError(f"{path} has no ending that a figure can have.", "Use .png, .pdf or .svg.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
