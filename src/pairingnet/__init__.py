@@ -4,25 +4,43 @@ The public names are loaded on first use, so that `import pairingnet` stays inst
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pairingnet.errors import PairingNetError
+    from pairingnet.geometry import Rigid2D
+    from pairingnet.io.collection import Collection, read_collection
+    from pairingnet.io.images import read_image
+    from pairingnet.prepare.load import load_fragment, load_fragments
+    from pairingnet.prepare.scan import prepare_image
+    from pairingnet.types import Fragment
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Collection",
+    "Fragment",
+    "PairingNetError",
+    "Rigid2D",
+    "__version__",
+    "load_fragment",
+    "load_fragments",
+    "prepare_image",
+    "read_collection",
+    "read_image",
+]
+
 _HOME_OF = {
-    "Fragment": "types",
-    "Rigid2D": "geometry",
-    "PairingNetError": "errors",
     "Collection": "io.collection",
+    "Fragment": "types",
+    "PairingNetError": "errors",
+    "Rigid2D": "geometry",
+    "load_fragment": "prepare.load",
+    "load_fragments": "prepare.load",
+    "prepare_image": "prepare.scan",
     "read_collection": "io.collection",
     "read_image": "io.images",
-    "prepare_image": "prepare.scan",
-    "tear_picture": "synth.tear",
 }
-
-__all__ = [  # noqa: PLE0604 (spelt out for type checkers in the table above)
-    "__version__",
-    *_HOME_OF,
-]
 
 
 def __getattr__(name: str) -> Any:

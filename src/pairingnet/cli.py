@@ -158,11 +158,8 @@ def annotate(
     The reference is the complete picture (SIFT places the fragments in it), truth.json, or poses in
     JigsawNet's text form. --set reaches the settings of 'prepare', which runs first.
     """
-    from pairingnet.assemble.canvas import compose
-    from pairingnet.io.images import write_jpeg
     from pairingnet.io.truth import is_truth_file, read_truth
     from pairingnet.prepare.collect import prepare_collection
-    from pairingnet.prepare.load import load_fragment
     from pairingnet.synth.annotate import annotate_from_picture, annotate_from_poses
 
     known = read_truth(reference) if is_truth_file(reference) else None
@@ -171,18 +168,16 @@ def annotate(
         result = annotate_from_picture(prepared.collection, reference, max_gap, min_overlap)
     else:
         result = annotate_from_poses(prepared.collection, known, reference.stem, max_gap, min_overlap)
-    placed = [r for r in result.collection.fragments if r.canvas_from_fragment is not None]
-    canvas = compose((load_fragment(result.collection, r.id), r.canvas_from_fragment) for r in placed)
-    write_jpeg(out / "truth_sheet.jpg", canvas.pixels)
+    placed = len(result.collection) - len(result.not_placed)
     summary = {
         "collection": str(out / "collection.json"),
         "fragments": len(result.collection),
-        "placed": len(placed),
+        "placed": placed,
         "pairs": len(result.collection.pairs),
         "left_out": [*prepared.bad_files, *result.not_placed],
     }
     lines = [
-        f"{len(placed)} of {len(result.collection)} fragments placed, {summary['pairs']} true pairs",
+        f"{placed} of {len(result.collection)} fragments placed, {summary['pairs']} true pairs",
         f"collection  {out / 'collection.json'}",
         f"look at     {out / 'truth_sheet.jpg'}",
     ]
@@ -193,7 +188,8 @@ def annotate(
 def stats(
     collection: Annotated[Path, typer.Argument(help="A collection folder.")],
     out: Annotated[
-        Path | None, typer.Option(help="Where to draw the figures (.png, .pdf, .svg).", show_default="COLLECTION/statistics.png")
+        Path | None,
+        typer.Option(help="Where to draw the figures (.png, .pdf, .svg).", show_default="COLLECTION/statistics.png"),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -6,6 +6,7 @@ nearest real one.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -165,7 +166,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SettingsError(f"There is no file {path}.", "Check the path given to --config.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line.") from error
+        raise SettingsError(
+            f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line."
+        ) from error
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -184,7 +187,16 @@ def as_dict(settings: TearSettings | WearSettings | PrepareSettings) -> dict[str
 
 
 def _as_type(name: str, value: Any, kind: type) -> Any:
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
     if kind is bool:
         if isinstance(value, bool):
             return value
@@ -197,7 +209,6 @@ def _as_type(name: str, value: Any, kind: type) -> Any:
             number = float(value)
         except (TypeError, ValueError):
             number = float("nan")
-        if kind is float and number == number or kind is int and number.is_integer():
+        if (kind is float and not math.isnan(number)) or (kind is int and number.is_integer()):
             return kind(number)
     raise SettingsError(f"'{value}' is not a value for '{name}'.", f"Give a value of type {kind.__name__}.")
-

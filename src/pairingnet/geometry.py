@@ -116,7 +116,7 @@ def centroid(contour: ArrayLike) -> NDArray[np.float64]:
     x, y = (points - origin).T
     cross = x * np.roll(y, -1) - np.roll(x, -1) * y
     mean = np.array([((x + np.roll(x, -1)) * cross).sum(), ((y + np.roll(y, -1)) * cross).sum()])
-    return origin + mean / (3 * cross.sum())
+    return np.asarray(origin + mean / (3 * cross.sum()))
 
 
 def resample_closed(contour: ArrayLike, step_px: float = 1.0) -> Points:

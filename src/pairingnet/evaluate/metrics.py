@@ -207,9 +207,7 @@ def assembly_scores(
 
 def _seam_error(seam: Seam, poses: Mapping[str, Rigid2D], true_poses: Mapping[str, Rigid2D]) -> float:
     """Mean distance between the shared line as the source's pose shows it and as the target's does, px."""
-    carried = [
-        (poses[name] @ true_poses[name].inverse()).apply(seam.points) for name in (seam.source, seam.target)
-    ]
+    carried = [(poses[name] @ true_poses[name].inverse()).apply(seam.points) for name in (seam.source, seam.target)]
     return float(np.linalg.norm(carried[0] - carried[1], axis=1).mean())
 
 
@@ -296,7 +294,9 @@ def precision_at_recall(scores: ArrayLike, outcomes: ArrayLike, positives: int, 
     return float(true_so_far[reached[0]] / (reached[0] + 1)) if len(reached) else 0.0
 
 
-def _calibration_input(probabilities: ArrayLike, outcomes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _calibration_input(
+    probabilities: ArrayLike, outcomes: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(outcomes, dtype=np.float64)
     if p.shape != y.shape or p.ndim != 1:
         raise ValueError(f"probabilities and outcomes are two equal lists, got shapes {p.shape} and {y.shape}")

@@ -31,7 +31,13 @@ def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
         height, _ = np.histogram(statistics.overlap_ratios[statistics.difficulties == name], edges)
         share = height.sum() / max(1, len(statistics.overlap_ratios))
         overlaps.bar(
-            edges[:-1], height, np.diff(edges), bottom, align="edge", color=colour, label=f"{name} ({share:.0%})"
+            edges[:-1],
+            height,
+            np.diff(edges),
+            bottom,
+            align="edge",
+            color=colour,
+            label=f"{name} ({share:.0%})",
         )
         bottom += height
     overlaps.set(xlabel="shared contour / shorter contour", ylabel="true pairs", title="Overlaps")
@@ -40,7 +46,10 @@ def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
     counts.set_title("Counts")
     rows = [[name, value] for name, value in statistics.counts().items()]
     table = counts.table(cellText=rows, loc="upper center", cellLoc="left", edges="horizontal")
-    table.scale(1, 1.35)
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    table.auto_set_column_width([0, 1])
+    table.scale(1, 1.5)
     _save(figure, path)
 
 
@@ -61,7 +70,7 @@ def _histogram(axes: Axes, values: NDArray[np.float64], xlabel: str, ylabel: str
 
 
 def _marker_sizes(counts: NDArray[np.intp]) -> NDArray[np.float64]:
-    return 20 + 160 * counts / max(1, counts.max(initial=1))
+    return np.asarray(20 + 160 * counts / max(1, counts.max(initial=1)))
 
 
 def _figure(width_in: float, height_in: float) -> Figure:

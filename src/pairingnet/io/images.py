@@ -68,9 +68,7 @@ def read_pages(path: str | Path, max_pixels: int = MAX_PIXELS, only: int | None 
     except ImageError:
         raise
     except (OSError, SyntaxError, ValueError, EOFError, cv2.error, Pillow.DecompressionBombError) as error:
-        raise ImageError(
-            f"{path} is broken or cut short ({error}).", "Scan or copy it again, or remove it."
-        ) from error
+        raise ImageError(f"{path} is broken or cut short ({error}).", "Scan or copy it again, or remove it.") from error
 
 
 def write_png(path: Path, pixels: Pixels, dpi: float | None = None) -> None:
@@ -148,13 +146,11 @@ def _is_deep_tiff(file: Pillow.Image) -> bool:
     if file.format != "TIFF":
         return False
     bits = file.tag_v2.get(_BITS_PER_SAMPLE, (8,))  # type: ignore[attr-defined]
-    return max(bits if isinstance(bits, tuple) else (bits,)) > 8
+    return int(max(bits if isinstance(bits, tuple) else (bits,))) > 8
 
 
 def _decode_deep_tiff(data: bytes, page: int) -> NDArray[np.generic]:
-    found, pages = cv2.imdecodemulti(
-        np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1)
-    )
+    found, pages = cv2.imdecodemulti(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1))
     if not found or not pages:
         raise ValueError("its TIFF layout is not supported")
     array = np.asarray(pages[0])
@@ -178,7 +174,10 @@ def _from_cmyk(file: Pillow.Image) -> Pillow.Image:
     if profile:
         try:
             converted = ImageCms.profileToProfile(
-                file, ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB"), outputMode="RGB"
+                file,
+                ImageCms.ImageCmsProfile(io.BytesIO(profile)),
+                ImageCms.createProfile("sRGB"),
+                outputMode="RGB",
             )
             if converted is not None:
                 return converted

@@ -39,7 +39,8 @@ def remember_settings(out: Path, stage: str, settings: Mapping[str, Any]) -> Non
             )
     elif (out / "fragments").exists() or (out / FILE_NAME).exists():
         raise CollectionError(
-            f"{out} holds a collection that was made in another way.", "Choose a new folder, so that nothing is lost."
+            f"{out} holds a collection that was made in another way.",
+            "Choose a new folder, so that nothing is lost.",
         )
     else:
         write_json(path, settings)

@@ -51,8 +51,7 @@ def read_truth(path: Path) -> KnownPoses:
 
 def _from_json(content: Any) -> KnownPoses:
     poses = {
-        Path(entry["file"]).stem: Rigid2D.from_matrix(entry["canvas_from_fragment"])
-        for entry in content["fragments"]
+        Path(entry["file"]).stem: Rigid2D.from_matrix(entry["canvas_from_fragment"]) for entry in content["fragments"]
     }
     listed = content.get("pairs")
     if listed is None:

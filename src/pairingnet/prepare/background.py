@@ -1,9 +1,11 @@
 """Which pixels are mat and which are fragment, in a picture without alpha.
 
 The mat is what the picture's border shows: one colour, which may drift slowly across the scan. It is estimated
-on each picture by itself. A pixel belongs to the mat if it has that colour (or is a soft shadow on it) *and* is
-connected to the border by such pixels; so a fragment may have the mat's colour inside. Colours are compared in
-Lab, where distances are about what an eye sees (1 is just visible).
+on each picture by itself. A pixel belongs to the mat if its surroundings have that colour and are as plain as
+the mat is (or are a soft shadow on it), *and* it is connected to the border by such pixels; so a fragment may
+have the mat's colour inside. Surroundings are judged on a smoothed picture, which noise cannot fool; the last
+pixels before a fragment's edge are then judged one by one against the mat right beside them. Colours are
+compared in Lab, where distances are about what an eye sees (1 is just visible).
 """
 
 from __future__ import annotations
@@ -17,23 +19,29 @@ from numpy.typing import NDArray
 from pairingnet.types import Pixels
 
 Lab = NDArray[np.float32]  # (..., 3): L 0..100, a and b about -100..100
+Mask = NDArray[np.bool_]
 
-_LEAST_TOLERANCE, _MOST_TOLERANCE = 6.0, 20.0
+_SMOOTH_PX = 1.5  # sigma of the smoothed picture
 _SAME_COLOUR = 14.0  # farther than this from the border's main colour is something else
 _SHADOW_DEPTH = 45.0  # a shadow is at most this much darker
 _SHADOW_SLOPE = 3.0  # and changes at most this much from pixel to pixel; a fragment's edge is steeper
 _CHANNEL_PX = 2  # narrower ways into a fragment are noise, not mat
+_RIM_PX = 4  # how far from an edge the smoothed picture is not to be trusted
 
 
 @dataclass(frozen=True, eq=False)
 class Background:
     """The mat: its colour in Lab as a plane over the picture, and how far its pixels stray from it.
 
-    plane (3, 3): rows are constant, per x, per y (x and y from -1 to 1); share: of the border that it covers.
+    plane (3, 3): rows are constant, per x, per y (x and y from -1 to 1); tolerance: colour distance of smoothed
+    pixels, pixel_tolerance: of single ones; slope: colour change per smoothed pixel; share: of the border that
+    is mat.
     """
 
     plane: NDArray[np.float64]
     tolerance: float
+    pixel_tolerance: float
+    slope: float
     share: float
 
     def colour(self, shape: tuple[int, ...]) -> Lab:
@@ -42,76 +50,93 @@ class Background:
         return np.asarray(np.stack([np.ones_like(x), x, y], axis=-1) @ self.plane, dtype=np.float32)
 
 
-def lab_of(pixels: Pixels) -> Lab:
-    """(H, W, 3) RGB as Lab."""
-    return np.asarray(cv2.cvtColor(pixels.astype(np.float32) / 255, cv2.COLOR_RGB2Lab))
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """A picture in Lab (H, W, 3), as it is and smoothed, and how fast the smoothed colours change (H, W)."""
+
+    lab: Lab
+    smooth: Lab
+    slope: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, pixels: Pixels) -> Scan:
+        lab = np.asarray(cv2.cvtColor(pixels.astype(np.float32) / 255, cv2.COLOR_RGB2Lab), dtype=np.float32)
+        smooth = np.asarray(cv2.GaussianBlur(lab, (0, 0), _SMOOTH_PX), dtype=np.float32)
+        across, down = (cv2.Scharr(smooth, cv2.CV_32F, *axis) / 32 for axis in ((1, 0), (0, 1)))
+        slope = np.sqrt((across**2 + down**2).sum(axis=2))
+        return cls(lab, smooth, np.asarray(slope, dtype=np.float32))
 
 
-def estimate_background(lab: Lab, tolerance: float = 0.0) -> Background:
-    """The mat of a picture (H, W, 3), from its border; `tolerance` 0 means measured."""
-    at, colours = _border(lab)
+def estimate_background(scan: Scan, tolerance: float = 0.0) -> Background:
+    """The mat of a picture, from its border; `tolerance` 0 means measured."""
+    rows, columns, at = _border(scan.lab.shape)
+    colours = scan.smooth[rows, columns]
     same = np.linalg.norm(colours - _main_colour(colours), axis=1) < _SAME_COLOUR
     terms = np.column_stack([np.ones(len(at)), at])
-    plane = np.zeros((3, 3))
+    plane, stray = np.zeros((3, 3)), np.zeros(len(at))
     for _ in range(3):  # what the first fit shows to be something else is left out of the next
         plane, *_ = np.linalg.lstsq(terms[same], colours[same], rcond=None)
         stray = np.linalg.norm(colours - terms @ plane, axis=1)
         same = stray < _SAME_COLOUR
-    measured = 1.5 * float(np.percentile(stray[same], 99)) if same.any() else 0.0
-    limit = tolerance or float(np.clip(measured, _LEAST_TOLERANCE, _MOST_TOLERANCE))
-    return Background(plane, limit, float((stray <= limit).mean()))
+    limit = tolerance or _spread(stray[same], 4.0, 14.0)
+    mat = stray <= limit
+    pixel_stray = np.linalg.norm(scan.lab[rows, columns] - terms @ plane, axis=1)
+    return Background(
+        plane,
+        limit,
+        max(limit, _spread(pixel_stray[mat], 6.0, 25.0)),
+        _spread(scan.slope[rows, columns][mat], 0.8, 4.0),
+        float(mat.mean()),
+    )
 
 
-def fragment_mask(lab: Lab, background: Background, shadows: bool = True, keep_holes: bool = False) -> Pixels:
+def fragment_mask(scan: Scan, background: Background, shadows: bool = True, keep_holes: bool = False) -> Pixels:
     """(H, W), 255 on fragments, 0 on the mat."""
-    mat = background.colour(lab.shape)
-    distance = np.linalg.norm(lab - mat, axis=2)
-    plain = distance <= background.tolerance
+    mat = background.colour(scan.lab.shape)
+    plain = np.linalg.norm(scan.smooth - mat, axis=2) <= background.tolerance
+    plain &= scan.slope <= background.slope
     outside = _reached_from_border(plain)
     if shadows:
-        outside = _with_shadows(outside, lab, mat, background.tolerance)
+        outside = _with_shadows(outside, scan, mat, background.tolerance)
+    outside = _up_to_the_edge(outside, scan, background.pixel_tolerance)
     mask = ~outside
     if keep_holes:
-        mask &= ~_real_holes(plain & mask, mask)
+        holes = _up_to_the_edge(_large_parts(plain & mask), scan, background.pixel_tolerance)
+        mask &= ~holes
     cross = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
-    return np.asarray(cv2.morphologyEx(np.where(mask, np.uint8(255), np.uint8(0)), cv2.MORPH_OPEN, cross))
+    return np.asarray(cv2.morphologyEx(_bytes(mask), cv2.MORPH_OPEN, cross), dtype=np.uint8)
 
 
-def soften_edge(pixels: Pixels, mask: Pixels, background: Background) -> tuple[Pixels, Pixels]:
+def soften_edge(pixels: Pixels, mask: Pixels) -> tuple[Pixels, Pixels]:
     """Sub-pixel alpha on the mask's edge, and the mat's colour taken out of the edge's pixels.
 
-    An edge pixel is a mixture of the mat and the fragment's colour a few pixels further in; its share of the
-    latter is its alpha. Where the two are alike the mask decides. Only the two pixels beside the edge change.
+    An edge pixel is a mixture of the mat a few pixels outside and the fragment a few pixels inside; its share
+    of the latter is its alpha. Where the two are alike the mask decides. Only the pixels at the edge change.
     """
     cross = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
-    band = cv2.dilate(mask, cross) != cv2.erode(mask, cross)
-    inner = np.asarray(cv2.erode(mask, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))))
-    rows, columns = np.nonzero(band)
-    if not len(rows) or not inner.any():
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))
+    edge = np.asarray(cv2.dilate(mask, cross) != cv2.erode(mask, cross))
+    inner, outer = np.asarray(cv2.erode(mask, disc)) > 0, np.asarray(cv2.dilate(mask, disc)) == 0
+    if not edge.any() or not inner.any() or not outer.any():
         return pixels, mask
-    _, nearest = cv2.distanceTransformWithLabels(
-        np.where(inner > 0, np.uint8(0), np.uint8(1)), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL
-    )
-    colour_of = np.zeros((int(nearest.max()) + 1, 3), dtype=np.float32)
-    colour_of[nearest[inner > 0]] = pixels[inner > 0]
-    own = colour_of[nearest[rows, columns]]
-    mat = _rgb_of(background.colour(pixels.shape)[rows, columns])
-    here = pixels[rows, columns].astype(np.float32)
+    colours = pixels.astype(np.float32)
+    own, mat = _colour_of_nearest(colours, inner, edge), _colour_of_nearest(colours, outer, edge)
+    here = colours[edge]
     span = own - mat
     contrast = (span**2).sum(axis=1)
     share = ((here - mat) * span).sum(axis=1) / np.maximum(contrast, 1)
     clear = contrast > 40.0**2
-    share = np.where(clear, share.clip(0, 1), mask[rows, columns] / 255)
+    share = np.where(clear, share.clip(0, 1), mask[edge] / 255)
     alpha, cleaned = mask.copy(), pixels.copy()
-    alpha[rows, columns] = np.rint(255 * share)
+    alpha[edge] = np.rint(255 * share)
     unmixed = mat + (here - mat) / np.maximum(share, 0.5)[:, None]
-    cleaned[rows, columns] = np.where(clear[:, None], unmixed, here).clip(0, 255)
+    cleaned[edge] = np.where(clear[:, None], unmixed, here).clip(0, 255)
     return cleaned, alpha
 
 
-def _border(lab: Lab) -> tuple[NDArray[np.float64], Lab]:
-    """Positions (K, 2) in -1..1 and colours (K, 3) of the pixels along the border."""
-    h, w = lab.shape[:2]
+def _border(shape: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """Rows (K,), columns (K,) and positions (K, 2) in -1..1 of the pixels along the border."""
+    h, w = shape[:2]
     width = max(2, round(0.01 * min(h, w)))
     frame = np.zeros((h, w), dtype=bool)
     frame[:width], frame[-width:], frame[:, :width], frame[:, -width:] = True, True, True, True
@@ -119,7 +144,13 @@ def _border(lab: Lab) -> tuple[NDArray[np.float64], Lab]:
     thin = slice(None, None, max(1, len(rows) // 40_000))
     rows, columns = rows[thin], columns[thin]
     at = np.column_stack([2 * columns / max(w - 1, 1) - 1, 2 * rows / max(h - 1, 1) - 1])
-    return at, lab[rows, columns]
+    return rows, columns, at
+
+
+def _spread(values: NDArray[np.float64], least: float, most: float) -> float:
+    """A limit that almost all of the mat's own values stay below."""
+    measured = 1.5 * float(np.percentile(values, 99)) if len(values) else least
+    return float(np.clip(measured, least, most))
 
 
 def _main_colour(colours: Lab) -> NDArray[np.float64]:
@@ -141,33 +172,55 @@ def _reached_from_border(candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
     _, labels = cv2.connectedComponents(wide, connectivity=4)
     reached = (labels == labels[0, 0]).astype(np.uint8)
     # The opening also rounded off the mat's corners, deep in a fragment's notches: give those back.
-    grown = cv2.dilate(reached, kernel) & padded
+    grown = np.asarray(cv2.dilate(reached, kernel), dtype=np.uint8) & padded
     inset = slice(2 * _CHANNEL_PX + 1, -(2 * _CHANNEL_PX + 1))
     return np.asarray(grown[inset, inset] > 0)
 
 
-def _with_shadows(outside: NDArray[np.bool_], lab: Lab, mat: Lab, tolerance: float) -> NDArray[np.bool_]:
+def _with_shadows(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask:
     """The mat and the soft shadows on it: darker, of the same hue, fading slowly, and not far from plain mat."""
-    darker = mat[..., 0] - lab[..., 0]
-    chroma = np.linalg.norm(lab[..., 1:] - mat[..., 1:], axis=2)
-    lightness = np.asarray(cv2.GaussianBlur(lab[..., 0], (0, 0), 1.0))
-    slope = np.hypot(cv2.Scharr(lightness, cv2.CV_32F, 1, 0), cv2.Scharr(lightness, cv2.CV_32F, 0, 1)) / 32
-    soft = (darker > 0) & (darker < _SHADOW_DEPTH) & (slope < _SHADOW_SLOPE)
+    darker = mat[..., 0] - scan.smooth[..., 0]
+    chroma = np.linalg.norm(scan.smooth[..., 1:] - mat[..., 1:], axis=2)
+    soft = (darker > 0) & (darker < _SHADOW_DEPTH) & (scan.slope < _SHADOW_SLOPE)
     # A shadow takes its mat's colour with it: on a coloured mat chroma falls as lightness does.
     soft &= chroma < tolerance + 0.5 * darker * np.linalg.norm(mat[..., 1:], axis=2) / np.maximum(mat[..., 0], 1)
-    reach = int(np.clip(0.015 * max(lab.shape[:2]), 8, 40))
-    near = cv2.dilate(outside.astype(np.uint8), cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1,) * 2))
-    return _reached_from_border(outside | (soft & (near > 0)))
+    reach_px = float(np.clip(0.015 * max(scan.slope.shape), 8, 40))
+    return _reached_from_border(outside | (soft & _near(outside, reach_px)))
 
 
-def _real_holes(candidates: NDArray[np.bool_], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _up_to_the_edge(outside: Mask, scan: Scan, pixel_tolerance: float) -> Mask:
+    """Add the pixels within a few px of the mat that look like the mat (or shadow) right beside them."""
+    if not outside.any():
+        return outside
+    rim = _near(outside, _RIM_PX) & ~outside
+    beside = _colour_of_nearest(scan.smooth, outside, rim)
+    grown = outside.copy()
+    grown[rim] = np.linalg.norm(scan.lab[rim] - beside, axis=1) <= pixel_tolerance
+    return grown
+
+
+def _near(mask: Mask, reach_px: float) -> Mask:
+    """What lies within a distance of a mask."""
+    return np.asarray(cv2.distanceTransform(_bytes(~mask), cv2.DIST_L2, 5) <= reach_px)
+
+
+def _colour_of_nearest(colours: NDArray[np.float32], known: Mask, wanted: Mask) -> NDArray[np.float32]:
+    """(K, 3): for every wanted pixel the colour of the nearest known one."""
+    _, nearest = cv2.distanceTransformWithLabels(
+        np.where(known, np.uint8(0), np.uint8(1)), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL
+    )
+    position_of = np.zeros(int(np.max(nearest)) + 1, dtype=np.intp)
+    position_of[nearest[known]] = np.flatnonzero(known)
+    return np.asarray(colours.reshape(-1, 3)[position_of[nearest[wanted]]])
+
+
+def _large_parts(candidates: Mask) -> Mask:
     """Enclosed mat-coloured areas large enough to be holes rather than specks."""
-    count, labels, stats, _ = cv2.connectedComponentsWithStats(candidates.astype(np.uint8), connectivity=4)
-    large = stats[:, cv2.CC_STAT_AREA] >= max(25, 0.0005 * mask.sum())
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(_bytes(candidates), connectivity=4)
+    large = np.asarray(stats[:, cv2.CC_STAT_AREA] >= 25)
     large[0] = False
-    return np.asarray(large[labels]) if count > 1 else np.zeros_like(candidates)
+    return np.asarray(large[labels])
 
 
-def _rgb_of(lab: Lab) -> NDArray[np.float32]:
-    """(K, 3) Lab as RGB 0..255."""
-    return 255 * np.asarray(cv2.cvtColor(lab[None], cv2.COLOR_Lab2RGB))[0]
+def _bytes(mask: Mask) -> Pixels:
+    return np.where(mask, np.uint8(255), np.uint8(0))

@@ -1,9 +1,9 @@
 """A folder of scans -> a collection without truth, with pictures to check it by.
 
-    OUT/prepared/NAME/collection.json   what one file gave (or why it gave nothing), written when it is done
-    OUT/fragments/ID.png                the fragments
-    OUT/overlays/NAME.jpg               mask and contour on the scan
-    OUT/collection.json                 all files together, written last
+OUT/prepared/NAME/collection.json   what one file gave (or why it gave nothing), written when it is done
+OUT/fragments/ID.png                the fragments
+OUT/overlays/NAME.jpg               mask and contour on the scan
+OUT/collection.json                 all files together, written last
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
     write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by))
 
 
-def _fragments_of(
-    name: str, path: Path, out: Path, job: PrepareJob
-) -> tuple[list[FragmentRecord], list[str]]:
+def _fragments_of(name: str, path: Path, out: Path, job: PrepareJob) -> tuple[list[FragmentRecord], list[str]]:
     records: list[FragmentRecord] = []
     remarks: list[str] = []
     pages = list(read_pages(path, job.max_pixels))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pairingnet.config import PrepareSettings
 from pairingnet.errors import NoFragmentError
-from pairingnet.prepare.background import estimate_background, fragment_mask, lab_of, soften_edge
+from pairingnet.prepare.background import Scan, estimate_background, fragment_mask, soften_edge
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.sheet_objects import sheet_object
 from pairingnet.types import Fragment, Image, Pixels
@@ -74,20 +74,21 @@ def separate(image: Image, settings: PrepareSettings) -> tuple[Pixels, Pixels]:
     has_alpha = image.alpha is not None and int(image.alpha.min()) < 128
     if settings.background == "alpha" and not has_alpha:
         raise NoFragmentError(
-            f"{image.path} has no transparent pixels.", "Leave out --set background=alpha for pictures on a mat."
+            f"{image.path} has no transparent pixels.",
+            "Leave out --set background=alpha for pictures on a mat.",
         )
     if has_alpha and settings.background != "border" and image.alpha is not None:
         filled = image.alpha if settings.holes == "keep" else _without_holes(image.alpha)
         return image.pixels, filled
-    lab = lab_of(image.pixels)
-    background = estimate_background(lab, settings.tolerance)
+    scan = Scan.of(image.pixels)
+    background = estimate_background(scan, settings.tolerance)
     if background.share < _LEAST_BORDER_SHARE:
         raise NoFragmentError(
             f"{image.path} has no background of one colour (only {background.share:.0%} of its border is alike).",
             "Scan the piece on a plain mat with some space around it, or mask it by hand (PNG with alpha).",
         )
-    mask = fragment_mask(lab, background, settings.shadows, settings.holes == "keep")
-    return soften_edge(image.pixels, mask, background)
+    mask = fragment_mask(scan, background, settings.shadows, settings.holes == "keep")
+    return soften_edge(image.pixels, mask)
 
 
 def parts_at_necks(alpha: Pixels) -> int:
@@ -123,7 +124,7 @@ def _components(alpha: Pixels, min_area: float) -> tuple[list[_Component], int]:
     limit = min_area or max(400.0, 0.01 * float(areas.max()))
     kept = [1 + int(i) for i in np.flatnonzero(areas >= limit)]
     components = []
-    for label in _reading_order(stats, kept):
+    for label in _reading_order(np.asarray(stats, dtype=np.int32), kept):
         x, y, w, h = (int(v) for v in stats[label, :4])
         components.append(_Component(x, y, labels[y : y + h, x : x + w] == label))
     return components, len(areas) - len(kept)
@@ -143,7 +144,12 @@ def _reading_order(stats: NDArray[np.int32], labels: list[int]) -> list[int]:
 
 
 def _cut_out(
-    pixels: Pixels, alpha: Pixels, component: _Component, fragment_id: str, image: Image, settings: PrepareSettings
+    pixels: Pixels,
+    alpha: Pixels,
+    component: _Component,
+    fragment_id: str,
+    image: Image,
+    settings: PrepareSettings,
 ) -> Fragment:
     """One component as a fragment with an empty margin around it, however close to the border it lies."""
     margin = settings.margin
@@ -167,12 +173,15 @@ def _whole_frame(
 
 
 def _fragment(
-    fragment_id: str, pixels: Pixels, alpha: Pixels, offset: tuple[int, int], image: Image, settings: PrepareSettings
+    fragment_id: str,
+    pixels: Pixels,
+    alpha: Pixels,
+    offset: tuple[int, int],
+    image: Image,
+    settings: PrepareSettings,
 ) -> Fragment:
     own = np.where(alpha[..., None] > 0, pixels, 0).astype(np.uint8)
-    return Fragment(
-        fragment_id, own, alpha, trace_contour(alpha, settings.smooth), image.dpi, image.path, offset
-    )
+    return Fragment(fragment_id, own, alpha, trace_contour(alpha, settings.smooth), image.dpi, image.path, offset)
 
 
 @dataclass(frozen=True)
@@ -194,9 +203,7 @@ class _Window:
         return np.pad(array[rows, columns], pad)
 
 
-def _reason_to_leave_out(
-    fragment: Fragment, settings: PrepareSettings, exclude: Sequence[str], alone: bool
-) -> str:
+def _reason_to_leave_out(fragment: Fragment, settings: PrepareSettings, exclude: Sequence[str], alone: bool) -> str:
     """Why something found is no fragment, or ""."""
     if any(fragment.id == pattern or fnmatchcase(fragment.id, pattern) for pattern in exclude):
         return "excluded"

@@ -20,7 +20,7 @@ _LEAST_PATCHES = 6
 
 
 def sheet_object(fragment: Fragment) -> str:
-    """"ruler", "colour chart", or "" for anything else."""
+    """ "ruler", "colour chart", or "" for anything else."""
     upright = _upright_rectangle(fragment)
     if upright is None:
         return ""
@@ -43,12 +43,12 @@ def _upright_rectangle(fragment: Fragment) -> NDArray[np.float32] | None:
     # Rounded corners and a hole for hanging are allowed: most of the outline must be straight, not all of it.
     if np.percentile(to_side, 85) > max(2.0, _STRAIGHT * min(w, h)):
         return None
-    turn = cv2.getRotationMatrix2D((cx, cy), degrees, 1.0)
+    turn = np.asarray(cv2.getRotationMatrix2D((cx, cy), degrees, 1.0), dtype=np.float64)
     turn[:, 2] += (w / 2 - cx, h / 2 - cy)
     upright = cv2.warpAffine(fragment.pixels, turn, (int(w), int(h)), flags=cv2.INTER_LINEAR)
-    upright = np.asarray(upright if w >= h else np.rot90(upright), dtype=np.float32)
-    inset = max(2, round(0.03 * min(upright.shape[:2])))
-    return upright[inset:-inset, inset:-inset]
+    across = np.asarray(upright if w >= h else np.rot90(upright), dtype=np.float32)
+    inset = max(2, round(0.03 * min(across.shape[:2])))
+    return across[inset:-inset, inset:-inset]
 
 
 def _periodicity(upright: NDArray[np.float32]) -> float:
@@ -73,7 +73,9 @@ def _repeat(signal: NDArray[np.float32]) -> float:
 
 def _flat_patches(upright: NDArray[np.float32]) -> int:
     """How many clearly different colours fill flat areas that together make up most of the rectangle."""
-    small = np.asarray(cv2.resize(upright, (96, max(8, 96 * upright.shape[0] // upright.shape[1])), interpolation=cv2.INTER_AREA))
+    small = np.asarray(
+        cv2.resize(upright, (96, max(8, 96 * upright.shape[0] // upright.shape[1])), interpolation=cv2.INTER_AREA)
+    )
     spread = cv2.morphologyEx(small, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)).max(axis=2)
     flat = spread < 12
     if flat.mean() < 0.4:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from pairingnet.geometry import Points
 from pairingnet.types import Fragment, Pixels
 
 _PAPER = (236, 236, 232)
@@ -33,7 +35,7 @@ def outline_overlay(
 ) -> Pixels:
     """A scan with what was found in it: inside tinted green, contour red, ids; what was left out crossed."""
     scale = min(1.0, long_side_px / max(pixels.shape[:2]))
-    view = np.asarray(cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)).copy()
+    view = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA).astype(np.uint8)
     for fragment in fragments:
         outline = _drawn(fragment.contour + fragment.offset_px, scale)
         inside = np.zeros(view.shape[:2], dtype=np.uint8)
@@ -69,6 +71,6 @@ def _write(view: Pixels, text: str, at: tuple[int, int]) -> None:
     cv2.putText(view, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, _INK, 1, cv2.LINE_AA)
 
 
-def _drawn(contour: np.ndarray[tuple[int, int], np.dtype[np.float64]], scale: float) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _drawn(contour: Points, scale: float) -> list[NDArray[np.int32]]:
     """OpenCV draws in sixteenths of a pixel."""
     return [np.rint(16 * scale * contour).astype(np.int32)]

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from pairingnet.assemble.canvas import compose
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import TruthError
 from pairingnet.geometry import Points, Rigid2D, fit_rigid, perimeter
 from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import read_image, write_png
+from pairingnet.io.images import read_image, write_jpeg, write_png
 from pairingnet.io.truth import KnownPoses
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
@@ -82,12 +83,21 @@ def annotate_from_picture(
     placed = replace(collection, fragments=tuple(records), sources={source: (width, height)})
     contours = _contours_on_canvas(placed)
     pairs = true_pairs(contours, max_gap_px, min_overlap_px)
-    made_by = {**collection.made_by, "annotated": "picture", "max_gap_px": max_gap_px, "picture_px_per_px": scale}
+    made_by = {
+        **collection.made_by,
+        "annotated": "picture",
+        "max_gap_px": max_gap_px,
+        "picture_px_per_px": scale,
+    }
     return _written(replace(placed, pairs=tuple(pairs), made_by=made_by), not_placed)
 
 
 def annotate_from_poses(
-    collection: Collection, known: KnownPoses, source: str, max_gap_px: float = 6.0, min_overlap_px: float = 50.0
+    collection: Collection,
+    known: KnownPoses,
+    source: str,
+    max_gap_px: float = 6.0,
+    min_overlap_px: float = 50.0,
 ) -> Annotated:
     """Give the fragments of a collection the poses of a file; pairs are the file's, where it lists them."""
     records, not_placed = [], []
@@ -137,7 +147,12 @@ class PictureIndex:
         in_fragment = points[[m.queryIdx for m in good]]
         in_picture = self._points[[m.trainIdx for m in good]]
         matrix, agree = cv2.estimateAffinePartial2D(
-            in_fragment, in_picture, method=cv2.RANSAC, ransacReprojThreshold=_FIT_PX, maxIters=5000, confidence=0.999
+            in_fragment,
+            in_picture,
+            method=cv2.RANSAC,
+            ransacReprojThreshold=_FIT_PX,
+            maxIters=5000,
+            confidence=0.999,
         )
         count = 0 if matrix is None else int(agree.sum())
         if count < max(_LEAST_POINTS, _LEAST_SHARE * len(good)):
@@ -164,7 +179,7 @@ def _key_points(pixels: Pixels, alpha: Pixels | None) -> tuple[Points, NDArray[n
     # A low threshold: plain pieces have weak key points only, and the fit tells good from bad.
     detector = cv2.SIFT.create(nfeatures=0, contrastThreshold=0.01)
     found, descriptors = detector.detectAndCompute(grey, mask)
-    if descriptors is None:
+    if not len(found):
         return np.zeros((0, 2)), np.zeros((0, 128), dtype=np.float32)
     return np.array([point.pt for point in found], dtype=np.float64), np.asarray(descriptors, dtype=np.float32)
 
@@ -231,6 +246,13 @@ def _listed_pair(contours: Mapping[str, Points], source: str, target: str, conta
 
 
 def _written(collection: Collection, not_placed: list[str]) -> Annotated:
+    """Store the truth, and a picture of the fragments where it puts them."""
     collection = replace(collection, thresholds=DIFFICULTY_THRESHOLDS)
     write_collection(collection)
+    placed = [
+        (load_fragment(collection, record.id), record.canvas_from_fragment)
+        for record in collection.fragments
+        if record.canvas_from_fragment is not None
+    ]
+    write_jpeg(collection.folder / "truth_sheet.jpg", compose(placed).pixels)
     return Annotated(collection, tuple(not_placed))

@@ -1,8 +1,8 @@
 """Pictures -> a collection: tear every picture, remember the truth, continue where it stopped.
 
-    OUT/torn/NAME/collection.json   one picture's pieces and pairs, written when all its images are there
-    OUT/fragments/NAME_07.png       its pieces
-    OUT/collection.json             all pictures together, written last
+OUT/torn/NAME/collection.json   one picture's pieces and pairs, written when all its images are there
+OUT/fragments/NAME_07.png       its pieces
+OUT/collection.json             all pictures together, written last
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class TornResult:
     bad_files: tuple[str, ...]
 
 
-def tear_collection(
-    pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1
-) -> TornResult:
+def tear_collection(pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1) -> TornResult:
     """Tear all pictures of a folder into `out`; pictures torn there before are left as they are."""
     names = named_files(pictures)
     remember_settings(out, "torn", job.as_dict())
@@ -143,9 +141,7 @@ def _tear_one(named: tuple[str, Path], out: Path, job: TearJob) -> str:
     return ""
 
 
-def _gather(
-    out: Path, torn: Sequence[str], paths: dict[str, Path], root: Path, job: TearJob, split: str
-) -> Collection:
+def _gather(out: Path, torn: Sequence[str], paths: dict[str, Path], root: Path, job: TearJob, split: str) -> Collection:
     """One collection of all torn pictures, each fragment with its part."""
     each = [read_collection(out / "torn" / name) for name in torn]
     records = [record for collection in each for record in collection.fragments]

@@ -61,11 +61,11 @@ def shared_stretch(
     length = near_source.sum() * _step(source) + near_target.sum() * _step(target)
     order = _from_a_break(near_source)
     order = order[near_source[order]]
-    return (source[order] + target[nearest[order]]) / 2, float(length / 2)
+    return (source[order] + target[np.asarray(nearest)[order]]) / 2, float(length / 2)
 
 
 def difficulty_of(overlap_ratio: float, thresholds: tuple[float, float]) -> str:
-    """"High" for a short shared stretch, "Low" for a long one."""
+    """ "High" for a short shared stretch, "Low" for a long one."""
     low, high = thresholds
     return "High" if overlap_ratio < low else "Medium" if overlap_ratio < high else "Low"
 

@@ -52,12 +52,10 @@ def wear_surface(pixels: Pixels, alpha: Pixels, wear: WearSettings, rng: np.rand
 
 def _edge_points(mask: Pixels) -> NDArray[np.int32]:
     lines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    return np.asarray(max(lines, key=len)).reshape(-1, 2)
+    return np.asarray(max(lines, key=len), dtype=np.int32).reshape(-1, 2)
 
 
-def _smooth_field(
-    shape: tuple[int, ...], scale_px: float, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def _smooth_field(shape: tuple[int, ...], scale_px: float, rng: np.random.Generator) -> NDArray[np.float32]:
     """A random field (H, W) in [0, 1] that changes over about `scale_px`."""
     h, w = shape
     grid = rng.random((int(h / scale_px) + 4, int(w / scale_px) + 4), dtype=np.float32)
@@ -83,7 +81,7 @@ def _gap(
     half = wear.gap_length * rng.uniform(0.5, 1.5) / 2
     rows, columns = np.ogrid[: shape[0], : shape[1]]
     closeness = 1 - ((columns - x) ** 2 + (rows - y) ** 2) / max(half, 1.0) ** 2
-    return (wear.gap_depth * rng.uniform(0.5, 1.5) * np.maximum(closeness, 0)).astype(np.float32)
+    return np.asarray(wear.gap_depth * rng.uniform(0.5, 1.5) * np.maximum(closeness, 0), dtype=np.float32)
 
 
 def _break_out(mask: Pixels, at: NDArray[np.int32], size_px: float, rng: np.random.Generator) -> None:
