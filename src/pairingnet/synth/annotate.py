@@ -1,14 +1,16 @@
 """Real fragments -> true poses and pairs, from a complete picture or from a file with poses.
 
 The paper's way: SIFT key points in the fragment and the complete picture, nearest descriptors by FLANN, a
-robust fit. A scan and a picture rarely have the same scale, so the fit is a similarity first; then the scale
-that the fragments agree on becomes the canvas's, and every pose is fitted again as a rigid one. A fragment of
-another scale (another scanner, another distance) is stored resampled to the common one.
+robust fit. A scan and a picture rarely have the same scale, so fragments with many key points are fitted with
+a similarity first, and the scale they agree on becomes the canvas's. With the scale known, every single match
+of two key points (position and direction) fixes a whole pose; counting how many others agree with it places
+plain fragments too, which have few key points and weak ones. A fragment of another scale (another scanner,
+another distance) is stored resampled to the common one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,10 +33,12 @@ from pairingnet.prepare.load import load_fragment
 from pairingnet.synth.truth import DIFFICULTY_THRESHOLDS, difficulty_of, shared_stretch, true_pairs
 from pairingnet.types import Fragment, FragmentRecord, Pixels, TruePair
 
-_RATIO = 0.8  # the best descriptor must be this much closer than the second best
+_RATIO = 0.8  # for a first fit, the best descriptor must be this much closer than the second best
 _FIT_PX = 3.0  # picture pixels a key point may stray from the fit
-_LEAST_POINTS = 8  # agreeing key points that place a fragment
-_LEAST_SHARE = 0.15  # of the matched key points that must agree
+_CERTAIN = 30  # agreeing key points that place a fragment without knowing the scale
+_LEAST_AGREEING = 4  # and with it
+_TURN_RAD, _SIZE_RATIO = 0.3, 1.4  # what two matches that agree may differ in
+_HYPOTHESES = 400
 _SAME_SCALE = 0.015
 
 
@@ -45,6 +49,19 @@ class Placement:
     in_fragment: Points
     in_picture: Points
     scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class KeyPoints:
+    """points (K, 2); size_px and angle_rad (K,); descriptors (K, 128)."""
+
+    points: Points
+    size_px: NDArray[np.float64]
+    angle_rad: NDArray[np.float64]
+    descriptors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.points)
 
 
 @dataclass(frozen=True)
@@ -60,21 +77,27 @@ def annotate_from_picture(
 ) -> Annotated:
     """Place the fragments of a collection in a complete picture; the collection is written again with truth."""
     picture = PictureIndex(read_image(picture_path).pixels)
-    placements: dict[str, Placement] = {}
-    not_placed: list[str] = []
+    fragments = [load_fragment(collection, record.id) for record in collection.fragments]
     with progress_bar() as bar:
-        for record in bar.track(collection.fragments, description="placing"):
-            found = picture.place(load_fragment(collection, record.id))
-            if isinstance(found, Placement):
-                placements[record.id] = found
-            else:
-                not_placed.append(f"{record.id}: {found}")
+        first = {
+            fragment.id: picture.place_at_any_scale(fragment)
+            for fragment in bar.track(fragments, description="finding the scale")
+        }
+        placements = {name: found for name, found in first.items() if found is not None}
+        scale = common_scale(list(placements.values()))
+        not_placed: list[str] = []
+        for fragment in bar.track(fragments, description="placing"):
+            if fragment.id not in placements:
+                found = picture.place(fragment, scale)
+                if found is None:
+                    not_placed.append(f"{fragment.id}: it was not found in the picture (too plain, or not of it)")
+                else:
+                    placements[fragment.id] = found
     if not placements:
         raise TruthError(
             f"No fragment of {collection.folder} was found in {picture_path}.",
             "Check that they belong together, and that the picture is sharp enough.",
         )
-    scale = common_scale([placement.scale for placement in placements.values()])
     source = picture_path.stem
     records = [
         _placed_record(collection, record, placements.get(record.id), scale, source) for record in collection.fragments
@@ -127,61 +150,100 @@ class PictureIndex:
 
     def __init__(self, pixels: Pixels) -> None:
         self.size = (pixels.shape[1], pixels.shape[0])
-        self._points, self._descriptors = _key_points(pixels, None)
+        self._keys = _key_points(pixels, None)
         self._matcher = cv2.FlannBasedMatcher({"algorithm": 1, "trees": 4}, {"checks": 64})
-        if len(self._points) >= 2:
-            self._matcher.add([self._descriptors])
+        if len(self._keys) >= 3:
+            self._matcher.add([self._keys.descriptors])
             self._matcher.train()
 
-    def place(self, fragment: Fragment) -> Placement | str:
-        """Where a fragment lies, or why that cannot be told."""
-        if len(self._points) < 2:
-            return "the picture has no key points"
-        points, descriptors = _key_points(fragment.pixels, fragment.alpha)
-        if len(points) < _LEAST_POINTS:
-            return f"it has only {len(points)} key points (too plain)"
-        matches = self._matcher.knnMatch(descriptors, k=2)
-        good = [m for m, second in matches if m.distance < _RATIO * second.distance]
-        if len(good) < _LEAST_POINTS:
-            return f"only {len(good)} of its key points are found in the picture"
-        in_fragment = points[[m.queryIdx for m in good]]
-        in_picture = self._points[[m.trainIdx for m in good]]
+    def place_at_any_scale(self, fragment: Fragment) -> Placement | None:
+        """Where a fragment with many clear key points lies; None where there are not enough of them."""
+        keys, matches = self._matches(fragment)
+        good = [
+            (best.queryIdx, best.trainIdx) for best, second, _ in matches if best.distance < _RATIO * second.distance
+        ]
+        if len(good) < _CERTAIN:
+            return None
+        mine, theirs = np.array(good).T
+        in_fragment, in_picture = keys.points[mine], self._keys.points[theirs]
         matrix, agree = cv2.estimateAffinePartial2D(
-            in_fragment,
-            in_picture,
-            method=cv2.RANSAC,
-            ransacReprojThreshold=_FIT_PX,
-            maxIters=5000,
-            confidence=0.999,
+            in_fragment, in_picture, method=cv2.RANSAC, ransacReprojThreshold=_FIT_PX, maxIters=5000, confidence=0.999
         )
-        count = 0 if matrix is None else int(agree.sum())
-        if count < max(_LEAST_POINTS, _LEAST_SHARE * len(good)):
-            return f"only {count} of {len(good)} key points agree on one place"
+        if matrix is None or int(agree.sum()) < _CERTAIN:
+            return None
         kept = agree.ravel() > 0
-        scale = float(np.hypot(matrix[0, 0], matrix[1, 0]))
-        return Placement(in_fragment[kept], in_picture[kept], scale)
+        return Placement(in_fragment[kept], in_picture[kept], float(np.hypot(matrix[0, 0], matrix[1, 0])))
+
+    def place(self, fragment: Fragment, scale: float) -> Placement | None:
+        """Where a fragment of known scale lies: the pose that most key points agree on."""
+        keys, matches = self._matches(fragment)
+        if not matches:
+            return None
+        mine, theirs = np.array([(m.queryIdx, m.trainIdx) for row in matches for m in row]).T
+        size_ratio = scale * keys.size_px[mine] / self._keys.size_px[theirs]
+        fits = np.maximum(size_ratio, 1 / size_ratio) < _SIZE_RATIO
+        mine, theirs = mine[fits], theirs[fits]
+        agreeing = _largest_agreement(
+            scale * keys.points[mine],
+            self._keys.points[theirs],
+            self._keys.angle_rad[theirs] - keys.angle_rad[mine],
+        )
+        if len(np.unique(mine[agreeing])) < _LEAST_AGREEING:
+            return None
+        return Placement(keys.points[mine[agreeing]], self._keys.points[theirs[agreeing]], scale)
+
+    def _matches(self, fragment: Fragment) -> tuple[KeyPoints, list[tuple[cv2.DMatch, cv2.DMatch, cv2.DMatch]]]:
+        """A fragment's key points, and for each the three nearest of the picture."""
+        keys = _key_points(fragment.pixels, fragment.alpha)
+        if not len(keys) or len(self._keys) < 3:
+            return keys, []
+        found = self._matcher.knnMatch(keys.descriptors, k=3)
+        return keys, [(row[0], row[1], row[2]) for row in found if len(row) == 3]
 
 
-def common_scale(scales: list[float]) -> float:
-    """The scale most fragments have; exactly 1 where they differ from it by less than can be measured."""
-    middle = float(np.median(scales))
-    near = [scale for scale in scales if abs(scale / middle - 1) < _SAME_SCALE]
-    middle = float(np.median(near))
-    return 1.0 if abs(middle - 1) < 0.002 else middle
+def common_scale(placements: Sequence[Placement]) -> float:
+    """The scale most fragments have; 1 where none is known or they differ from it by less than can be measured."""
+    if not placements:
+        return 1.0
+    scales = np.array([placement.scale for placement in placements])
+    near = np.abs(scales / np.median(scales) - 1) < _SAME_SCALE
+    # Many key points far apart tell the scale best.
+    weights = np.array([((p.in_fragment - p.in_fragment.mean(axis=0)) ** 2).sum() for p in placements])
+    scale = float(np.average(scales[near], weights=weights[near]))
+    return 1.0 if abs(scale - 1) < 0.002 else scale
 
 
-def _key_points(pixels: Pixels, alpha: Pixels | None) -> tuple[Points, NDArray[np.float32]]:
-    """Positions (K, 2) and descriptors (K, 128); with alpha, only where the whole neighbourhood is inside."""
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+def _key_points(pixels: Pixels, alpha: Pixels | None) -> KeyPoints:
+    """Key points of a picture (H, W, 3); with alpha, only where the whole neighbourhood is inside."""
     mask = None
     if alpha is not None:
-        mask = cv2.erode(np.where(alpha >= 128, np.uint8(255), np.uint8(0)), np.ones((7, 7), np.uint8))
-    # A low threshold: plain pieces have weak key points only, and the fit tells good from bad.
-    detector = cv2.SIFT.create(nfeatures=0, contrastThreshold=0.01)
+        mask = cv2.erode(np.where(alpha >= 128, np.uint8(255), np.uint8(0)), np.ones((9, 9), np.uint8))
+    # Plain pieces have weak key points only. A low threshold finds them, if noise is smoothed away first.
+    detector = cv2.SIFT.create(nfeatures=0, contrastThreshold=0.002, edgeThreshold=20)
+    grey = cv2.GaussianBlur(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), (0, 0), 1.5)
     found, descriptors = detector.detectAndCompute(grey, mask)
-    if not len(found):
-        return np.zeros((0, 2)), np.zeros((0, 128), dtype=np.float32)
-    return np.array([point.pt for point in found], dtype=np.float64), np.asarray(descriptors, dtype=np.float32)
+    rows = np.array([(*key.pt, key.size, np.deg2rad(key.angle)) for key in found], dtype=np.float64).reshape(-1, 4)
+    table = np.asarray(descriptors, dtype=np.float32) if len(found) else np.zeros((0, 128), dtype=np.float32)
+    return KeyPoints(rows[:, :2], rows[:, 2], rows[:, 3], table)
+
+
+def _largest_agreement(source: Points, target: Points, turn_rad: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The largest set of matches that one rigid motion explains, each match proposing its own (M, 2), (M, 2), (M,)."""
+    best = np.zeros(0, dtype=np.intp)
+    if not len(source):
+        return best
+    proposals = np.unique(np.linspace(0, len(source) - 1, min(len(source), _HYPOTHESES)).astype(int))
+    most = 0
+    for i in proposals:
+        motion = Rigid2D(float(turn_rad[i]))
+        landed = motion.apply(source - source[i]) + target[i]
+        turned = np.abs((turn_rad - turn_rad[i] + np.pi) % (2 * np.pi) - np.pi)
+        agree = np.flatnonzero((np.linalg.norm(landed - target, axis=1) < 1.5 * _FIT_PX) & (turned < _TURN_RAD))
+        # A key point has several matches, and counts once.
+        count = len(np.unique(source[agree], axis=0))
+        if count > most:
+            best, most = agree, count
+    return best
 
 
 def _placed_record(
