@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.geometry import Rigid2D
+from pairingnet.geometry import Points, Rigid2D
 from pairingnet.types import Fragment, Pixels
 
 
@@ -57,17 +57,22 @@ def compose(
 
 
 def _bounds(placed: list[tuple[Fragment, Rigid2D]]) -> tuple[int, int, int, int]:
-    """left, top, width, height of all contours."""
+    """left, top, width, height of all fragments."""
     if not placed:
         return 0, 0, 1, 1
-    points = np.vstack([pose.apply(fragment.contour) for fragment, pose in placed])
+    points = np.vstack([pose.apply(_hull(fragment)) for fragment, pose in placed])
     low, high = np.floor(points.min(axis=0)).astype(int), np.ceil(points.max(axis=0)).astype(int)
     return int(low[0]), int(low[1]), int(high[0] - low[0]) + 1, int(high[1] - low[1]) + 1
 
 
+def _hull(fragment: Fragment) -> Points:
+    """Corners around all of a fragment's pixels. (Its contour is smooth and cuts the finest tips.)"""
+    return np.asarray(cv2.convexHull(cv2.findNonZero(fragment.alpha)), dtype=np.float64).reshape(-1, 2)
+
+
 def _warp(fragment: Fragment, image_from_fragment: Rigid2D) -> tuple[tuple[int, int], Pixels]:
     """A fragment turned into place: RGBA (h, w, 4) and the pixel where its upper left corner goes."""
-    points = image_from_fragment.apply(fragment.contour)
+    points = image_from_fragment.apply(_hull(fragment))
     low, high = np.floor(points.min(axis=0)) - 1, np.ceil(points.max(axis=0)) + 1
     width, height = (high - low).astype(int) + 1
     matrix = (Rigid2D(0.0, -low[0], -low[1]) @ image_from_fragment).matrix

@@ -25,7 +25,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp")
 # A4 at 1200 dpi has 140 megapixels; far above that a file is broken, hostile or needs cutting up.
 MAX_PIXELS = 400_000_000
 
-_BITS_PER_SAMPLE, _ORIENTATION = 258, 274  # TIFF tags
+_BITS_PER_SAMPLE = 258  # TIFF tag
 
 
 def image_files(path: Path) -> list[Path]:
@@ -133,9 +133,7 @@ def _too_large(path: Path, what: str, max_pixels: int) -> ImageError:
 def _decode_page(file: Pillow.Image, data: bytes, path: Path, page: int) -> Image:
     dpi = _dpi_of(file)
     if _is_deep_tiff(file):
-        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(data, page)))
-        turn = file.getexif().get(_ORIENTATION, 1)
-        pixels, alpha = _upright(pixels, turn), None if alpha is None else _upright(alpha, turn)
+        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(data, page)))  # OpenCV turns it upright
     else:
         file.load()
         pixels, alpha = _split(_rgb_of(ImageOps.exif_transpose(file)))
@@ -204,20 +202,6 @@ def _split(array: NDArray[np.uint8]) -> tuple[Pixels, Pixels | None]:
     colour = array[..., :3] if channels >= 3 else np.repeat(array[..., :1], 3, axis=2)
     alpha = np.ascontiguousarray(array[..., -1]) if channels in (2, 4) else None
     return np.ascontiguousarray(colour), alpha
-
-
-def _upright(array: Pixels, orientation: int) -> Pixels:
-    """Apply a TIFF/EXIF orientation (1-8) to (H, W) or (H, W, C)."""
-    mirrored_or_turned = {
-        2: array[:, ::-1],
-        3: array[::-1, ::-1],
-        4: array[::-1],
-        5: array.swapaxes(0, 1),
-        6: np.rot90(array, -1),
-        7: array[::-1, ::-1].swapaxes(0, 1),
-        8: np.rot90(array, 1),
-    }
-    return np.ascontiguousarray(mirrored_or_turned.get(orientation, array))
 
 
 def _dpi_of(file: Pillow.Image) -> float | None:

@@ -26,7 +26,11 @@ _SAME_COLOUR = 14.0  # farther than this from the border's main colour is someth
 _SHADOW_DEPTH = 45.0  # a shadow is at most this much darker
 _SHADOW_SLOPE = 3.0  # and changes at most this much from pixel to pixel; a fragment's edge is steeper
 _CHANNEL_PX = 2  # narrower ways into a fragment are noise, not mat
+_EDGE_PX = 4  # how wide a soft edge may be
+_CLEAR_CONTRAST = 40.0  # grey levels between mat and fragment that make a mixture measurable
 _RIM_PX = 4  # how far from an edge the smoothed picture is not to be trusted
+
+_CROSS = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]], dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,34 +107,39 @@ def fragment_mask(scan: Scan, background: Background, shadows: bool = True, keep
     if keep_holes:
         holes = _up_to_the_edge(_large_parts(plain & mask), scan, background.pixel_tolerance)
         mask &= ~holes
-    cross = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
-    return np.asarray(cv2.morphologyEx(_bytes(mask), cv2.MORPH_OPEN, cross), dtype=np.uint8)
+    return np.asarray(cv2.morphologyEx(_bytes(mask), cv2.MORPH_OPEN, _CROSS), dtype=np.uint8)
 
 
 def soften_edge(pixels: Pixels, mask: Pixels) -> tuple[Pixels, Pixels]:
     """Sub-pixel alpha on the mask's edge, and the mat's colour taken out of the edge's pixels.
 
-    An edge pixel is a mixture of the mat a few pixels outside and the fragment a few pixels inside; its share
-    of the latter is its alpha. Where the two are alike the mask decides. Only the pixels at the edge change.
+    A pixel near the edge is a mixture of the mat a few pixels outside and the fragment a few pixels inside; its
+    share of the latter is its alpha. The mask follows first: pixels that are mostly mat are peeled off its edge.
+    Where fragment and mat are alike the mask decides.
     """
-    cross = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
-    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))
-    edge = np.asarray(cv2.dilate(mask, cross) != cv2.erode(mask, cross))
-    inner, outer = np.asarray(cv2.erode(mask, disc)) > 0, np.asarray(cv2.dilate(mask, disc)) == 0
-    if not edge.any() or not inner.any() or not outer.any():
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _EDGE_PX + 3, 2 * _EDGE_PX + 3))
+    inner, outer = np.asarray(cv2.erode(mask, disc)) > 0, np.asarray(cv2.dilate(mask, _CROSS)) == 0
+    near = np.asarray(cv2.dilate(mask, _CROSS) != cv2.erode(mask, disc))
+    if not inner.any() or not outer.any():
         return pixels, mask
     colours = pixels.astype(np.float32)
-    own, mat = _colour_of_nearest(colours, inner, edge), _colour_of_nearest(colours, outer, edge)
-    here = colours[edge]
+    own, mat = _colour_of_nearest(colours, inner, near), _colour_of_nearest(colours, outer, near)
     span = own - mat
     contrast = (span**2).sum(axis=1)
-    share = ((here - mat) * span).sum(axis=1) / np.maximum(contrast, 1)
-    clear = contrast > 40.0**2
-    share = np.where(clear, share.clip(0, 1), mask[edge] / 255)
+    mixed = ((colours[near] - mat) * span).sum(axis=1) / np.maximum(contrast, 1)
+    share = mask.astype(np.float32) / 255
+    share[near] = np.where(contrast > _CLEAR_CONTRAST**2, mixed.clip(0, 1), share[near])
+
+    mask = mask.copy()
+    for _ in range(_EDGE_PX):
+        rim = (mask > 0) & (np.asarray(cv2.erode(mask, _CROSS)) == 0)
+        mask[rim & (share < 0.5)] = 0
+    edge = np.asarray(cv2.dilate(mask, _CROSS) != cv2.erode(mask, _CROSS)) & near
     alpha, cleaned = mask.copy(), pixels.copy()
-    alpha[edge] = np.rint(255 * share)
-    unmixed = mat + (here - mat) / np.maximum(share, 0.5)[:, None]
-    cleaned[edge] = np.where(clear[:, None], unmixed, here).clip(0, 255)
+    alpha[edge] = np.rint(255 * share[edge])
+    there = edge[near]
+    unmixed = mat[there] + (colours[edge] - mat[there]) / np.maximum(share[edge], 0.5)[:, None]
+    cleaned[edge] = np.rint(unmixed).clip(0, 255)
     return cleaned, alpha
 
 
@@ -147,7 +156,7 @@ def _border(shape: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp],
     return rows, columns, at
 
 
-def _spread(values: NDArray[np.float64], least: float, most: float) -> float:
+def _spread(values: NDArray[np.float32] | NDArray[np.float64], least: float, most: float) -> float:
     """A limit that almost all of the mat's own values stay below."""
     measured = 1.5 * float(np.percentile(values, 99)) if len(values) else least
     return float(np.clip(measured, least, most))

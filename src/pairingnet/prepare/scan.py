@@ -98,7 +98,7 @@ def parts_at_necks(alpha: Pixels) -> int:
     area = float(inside.sum())
     most = 1
     # A neck is narrow against the size of what it joins.
-    for neck_px in np.sqrt(area) * np.array([0.02, 0.04]):
+    for neck_px in np.sqrt(area) * np.array([0.02, 0.05, 0.1]):
         if neck_px < 2:
             continue
         count, _, stats, _ = cv2.connectedComponentsWithStats((depth > neck_px).astype(np.uint8))

@@ -134,7 +134,7 @@ def _irregular(
     """
     i = np.arange(1, settings.n)  # i = 0 is a constant: it moves the cut, and its chord is random already
     amplitude = rng.normal(settings.s1 * height, settings.s2 * height, len(i)) / (1 + i)
-    period = np.maximum(rng.normal(settings.s3 * width, settings.s4 * width, len(i)), 0.25 * width)
+    period = np.maximum(rng.normal(settings.s3 * width, settings.s4 * width, len(i)), 0.25 * width + 1)
     phase = rng.uniform(-np.pi, np.pi, len(i))
     waves = amplitude * np.sin(2 * np.pi * i / period * x[:, None] + phase)
     return np.asarray(waves.sum(axis=1))
