@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pairingnet.types import Fragment
 
 _LEAST_RULER_ASPECT = 4.0
-_STRAIGHT = 0.015  # sides may stray from the rectangle by this share of its width (or 2 px)
+_STRAIGHT = 0.04  # sides may stray from the rectangle by this share of its width (or 2 px)
 _LEAST_PERIODICITY = 0.4
 _LEAST_PATCHES = 6
 

@@ -1,0 +1,130 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pairingnet import __version__
+from pairingnet.io.images import write_png
+from pairingnet.types import Pixels
+from tests.conftest import PICTURE, blob
+
+SMALL = ["--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40"]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pairingnet", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, picture: Pixels) -> Path:
+    (tmp_path / "pictures").mkdir()
+    write_png(tmp_path / "pictures" / "colosseum.png", picture)
+    return tmp_path / "pictures"
+
+
+def test_version_and_help_answer_at_once() -> None:
+    for arguments, says in ((["--version"], __version__), (["--help"], "tear"), (["tear", "-h"], "--seed")):
+        start = time.perf_counter()
+        result = run(*arguments)
+        # 0.5 s is the promise, measured in benchmarks; a busy test machine gets some grace.
+        assert time.perf_counter() - start < 1.5
+        assert result.returncode == 0 and says in result.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, pairingnet.cli; print([m for m in ('cv2', 'numpy', 'scipy', 'matplotlib') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_tear_then_stats(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("tear", pictures, out, "--seed", 5, "--wear", "light", "--drop", 0.1, *SMALL)
+    assert result.returncode == 0, result.stderr
+    assert str(out / "collection.json") in result.stdout
+    assert (out / "contact_sheet.jpg").is_file() and (out / "truth_sheet.jpg").is_file()
+    assert "nothing to do" in run("tear", pictures, out, "--seed", 5, "--wear", "light", "--drop", 0.1, *SMALL).stdout
+
+    result = run("stats", out, "--json")
+    assert result.returncode == 0, result.stderr
+    counted = json.loads(result.stdout)
+    assert counted["fragments"] == len(list((out / "fragments").iterdir()))
+    assert Path(counted["figure"]).stat().st_size > 10_000
+    assert "neighbours per fragment" in run("stats", out, "--out", tmp_path / "figure.pdf").stdout
+    assert (tmp_path / "figure.pdf").is_file()
+
+
+def test_a_settings_file(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('h_min = 60\nw_min = 60\nd_min = 40\n"wear.erosion" = 2.0\n')
+    result = run("tear", pictures, tmp_path / "out", "--config", tmp_path / "s.toml", "--json")
+    assert result.returncode == 0, result.stderr
+    made_by = json.loads((tmp_path / "out" / "collection.json").read_text())["made_by"]
+    assert (made_by["h_min"], made_by["wear.erosion"]) == (60, 2.0)
+
+
+def test_bad_files_are_listed_and_change_the_exit_code(pictures: Path, tmp_path: Path) -> None:
+    (pictures / "broken.jpg").write_bytes(b"\xff\xd8")
+    result = run("tear", pictures, tmp_path / "out", "--json", *SMALL)
+    assert result.returncode == 1
+    assert "broken.jpg" in result.stderr
+    assert "broken.jpg" in json.loads(result.stdout)["left_out"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tear", "nowhere", "out"], "no file or folder"),
+        (["tear", PICTURE, "out", "--wear", "awful"], "none, light, medium, heavy"),
+        (["tear", PICTURE, "out", "--split", "odd"], "picture, paper"),
+        (["tear", PICTURE, "out", "--set", "t_maxx=3"], "t_max"),
+        (["prepare", PICTURE, "out", "--set", "holes=maybe"], "'fill' or 'keep'"),
+        (["stats", "nowhere"], "collection.json"),
+        (["annotate", "nowhere.json", PICTURE, "out"], "no file"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_two(arguments: list[object], says: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "pairingnet", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_stats_refuses_what_is_no_figure(torn: object, tmp_path: Path) -> None:
+    from pairingnet.io.collection import Collection
+
+    assert isinstance(torn, Collection)
+    result = run("stats", torn.folder, "--out", tmp_path / "figure.docx")
+    assert result.returncode == 2 and ".png" in result.stderr
+
+
+def test_prepare_and_annotate(tmp_path: Path) -> None:
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for seed in range(2):
+        mask = blob(seed)
+        write_png(scans / f"s{seed}.png", np.where(mask[..., None] > 0, (150, 60, 40), (20, 20, 22)).astype(np.uint8))
+    result = run("prepare", scans, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert "2 fragments" in result.stdout and "overlays" in result.stdout
+    assert "nothing to do" in run("prepare", scans, tmp_path / "out").stdout
+
+    poses = [{"file": f"s{i}.png", "canvas_from_fragment": [[1, 0, 300 * i], [0, 1, 0]]} for i in range(2)]
+    (tmp_path / "truth.json").write_text(json.dumps({"fragments": poses}))
+    result = run("annotate", tmp_path / "truth.json", scans, tmp_path / "placed", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["placed"] == 2

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pairingnet.config import (
+    WEAR_LEVELS,
+    PrepareSettings,
+    TearSettings,
+    differences,
+    parse_assignments,
+    read_toml,
+    with_values,
+)
+from pairingnet.errors import SettingsError
+
+
+def test_text_becomes_the_fields_type() -> None:
+    settings = with_values(TearSettings(), {"n_max": "2", "tau": "0.8", "rotate": "no", "wave_span": "segment"})
+    assert (settings.n_max, settings.tau, settings.rotate, settings.wave_span) == (2, 0.8, False, "segment")
+
+
+def test_an_unknown_name_gets_the_nearest_real_one() -> None:
+    with pytest.raises(SettingsError, match="Did you mean 'tolerance'"):
+        with_values(PrepareSettings(), {"tolerence": 3})
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_max", "2.5"), ("tau", "much"), ("rotate", "perhaps"), ("tau", "nan")])
+def test_values_of_another_type_are_refused(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        with_values(TearSettings(), {name: value})
+
+
+def test_assignments() -> None:
+    assert parse_assignments(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
+    with pytest.raises(SettingsError, match="name=value"):
+        parse_assignments(["nonsense"])
+
+
+def test_toml(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("tau = 0.8\n")
+    assert read_toml(tmp_path / "a.toml") == {"tau": 0.8}
+    (tmp_path / "b.toml").write_text("tau =\n")
+    for name in ("b.toml", "c.toml"):
+        with pytest.raises(SettingsError, match=name):
+            read_toml(tmp_path / name)
+
+
+def test_differences_are_named() -> None:
+    assert differences({"a": 1, "b": 2}, {"b": 3, "c": 4}) == [
+        "a: 1 before, unset now",
+        "b: 2 before, 3 now",
+        "c: unset before, 4 now",
+    ]
+
+
+def test_every_wear_level_exists() -> None:
+    assert list(WEAR_LEVELS) == ["none", "light", "medium", "heavy"]

@@ -1,0 +1,116 @@
+"""The project keeps its own promises: imports go one way, the docs run, the names are pinned."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import pairingnet
+from pairingnet.config import PrepareSettings, TearSettings, WearSettings
+from tests.conftest import ROOT
+
+SOURCE = ROOT / "src" / "pairingnet"
+
+# Each layer may import those before it, never those after it.
+LAYERS = ["errors", "config", "geometry", "types", "engine", "io", "prepare", "assemble", "synth", "evaluate", "cli"]
+
+
+def layer_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pairingnet"):
+            found.add(node.module)
+    return found
+
+
+def test_imports_go_one_way() -> None:
+    for path in SOURCE.rglob("*.py"):
+        own = path.relative_to(SOURCE).with_suffix("").parts[0]
+        if own in ("__init__", "__main__"):
+            continue
+        assert own in LAYERS, f"{path} is in no layer"
+        for module in imports_of(path):
+            other = layer_of(module)
+            if other:
+                assert LAYERS.index(other) <= LAYERS.index(own), f"{path} imports {module}"
+
+
+def test_metrics_know_nothing_of_methods() -> None:
+    assert imports_of(SOURCE / "evaluate" / "metrics.py") == {"pairingnet.geometry"}
+
+
+def test_public_names() -> None:
+    assert set(pairingnet.__all__) == {
+        "Collection",
+        "Fragment",
+        "PairingNetError",
+        "Rigid2D",
+        "__version__",
+        "load_fragment",
+        "load_fragments",
+        "prepare_image",
+        "read_collection",
+        "read_image",
+    }
+    for name in pairingnet.__all__:
+        assert getattr(pairingnet, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        pairingnet.nonsense  # noqa: B018
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_readme_commands_run(tmp_path: Path) -> None:
+    """The shell blocks of the README, in order, in a folder that has the examples."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("pairingnet ")]
+    assert len(commands) >= 4
+    for command in commands:
+        words = [sys.executable, "-m", *command.split("#")[0].split()]
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{command}\n{result.stderr}"
+
+
+def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(
+        [sys.executable, "-m", "pairingnet", "tear", "examples/pictures", "pieces", "--seed", "1"], check=True
+    )
+    code = blocks(ROOT / "README.md", "python")
+    assert code
+    for block in code:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text and "make test" in text
+
+
+@pytest.mark.parametrize("settings", [TearSettings, WearSettings, PrepareSettings])
+def test_every_setting_is_documented(settings: type) -> None:
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    for field in fields(settings):
+        assert f"`{field.name}`" in text, f"{settings.__name__}.{field.name} is not in docs/settings.md"
+
+
+def test_links_in_the_docs_lead_somewhere() -> None:
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
