@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import filecmp
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -140,11 +142,23 @@ def annotating(shared: Path, scratch: Path) -> Iterator[Row]:
         yield f"{what}, all pictures", f"{right / total:.1%} of {total} ({unplaced} not placed, too plain)", ""
 
 
+def answering(_shared: Path, _scratch: Path) -> Iterator[Row]:
+    """How long the command line takes to say who it is."""
+    for option in ("--version", "--help"):
+        seconds = []
+        for _ in range(5):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "pairingnet", option], capture_output=True, check=True)
+            seconds.append(time.perf_counter() - start)
+        yield f"seconds for pairingnet {option}", f"{np.median(seconds):.2f}", "< 0.5"
+
+
 MEASUREMENTS: dict[str, Callable[[Path, Path], Iterator[Row]]] = {
     "tearing": tearing,
     "preparing": preparing,
     "sheets": sheets,
     "annotating": annotating,
+    "answering": answering,
 }
 
 

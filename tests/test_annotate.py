@@ -18,7 +18,8 @@ from pairingnet.io.images import read_image, write_png
 from pairingnet.io.truth import KnownPoses, is_truth_file, read_truth
 from pairingnet.prepare.collect import PrepareJob, prepare_collection
 from pairingnet.prepare.load import load_fragment, load_fragments
-from pairingnet.synth.annotate import annotate_from_picture, annotate_from_poses
+from pairingnet.prepare.warp import warp_fragment
+from pairingnet.synth.annotate import Placement, annotate_from_picture, annotate_from_poses, common_scale
 from pairingnet.synth.collect import TearJob, tear_one_picture
 from tests.conftest import PICTURE, blob
 
@@ -76,6 +77,29 @@ def test_a_piece_of_another_scale_is_resampled(shabby: Collection, tmp_path: Pat
     annotated = annotate_from_picture(scanned(shabby, tmp_path, factors), PICTURE).collection
     assert share_right(annotated, shabby, 1.0) >= 0.9
     assert annotated.by_id[odd].area_px == pytest.approx(shabby.by_id[odd].area_px, rel=0.02)
+    # Asked again, it says the same: the scan itself was left as it was.
+    job = PrepareJob(PrepareSettings())
+    prepared = prepare_collection(tmp_path / "scans", tmp_path / "out", job, over_truth=True).collection
+    again = annotate_from_picture(prepared, PICTURE).collection.by_id[odd]
+    assert again.area_px == pytest.approx(annotated.by_id[odd].area_px, rel=0.01)  # FLANN's trees differ a little
+    assert load_fragment(annotated, odd).alpha.shape < load_fragment(prepared, odd).alpha.shape
+
+
+def test_resampling_does_not_darken_the_edge() -> None:
+    alpha = blob(0)
+    pixels = np.where(alpha[..., None] > 0, np.uint8(200), np.uint8(0)) * np.ones(3, dtype=np.uint8)
+    for factor in (0.6, 1.3):
+        matrix = np.array([[factor, 0, 0], [0, factor, 0]])
+        colours, mask = warp_fragment(pixels, alpha, matrix, (240, 240))
+        assert np.abs(colours[mask >= 16].astype(int) - 200).max() <= 2
+        assert (mask >= 128).sum() == pytest.approx(factor**2 * (alpha > 0).sum(), rel=0.01)
+
+
+@pytest.mark.parametrize("scales", [[1.0, 0.8], [0.8, 0.8, 1.3], [1.0005]])
+def test_the_common_scale_is_one_that_fragments_have(scales: list[float]) -> None:
+    points = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]])
+    found = common_scale([Placement(points, points, scale) for scale in scales])
+    assert found == pytest.approx({0: 1.0, 1: 0.8}[len(scales) == 3], abs=1e-9)
 
 
 def test_strangers_are_reported_not_placed(shabby: Collection, tmp_path: Path, rng: np.random.Generator) -> None:
@@ -126,11 +150,13 @@ def test_jigsawnet_text(tmp_path: Path) -> None:
 def test_poses_by_position_and_from_sheets(torn: Collection, tmp_path: Path) -> None:
     prepared = scanned(torn, tmp_path, 1.0)
     shifted = tuple(replace(record, offset_px=(5, 7)) for record in prepared.fragments)
-    known = KnownPoses({"0": Rigid2D(0.0, 100, 0)}, by_position=True)
-    result = annotate_from_poses(replace(prepared, fragments=shifted), known, "x")
-    pose = result.collection.fragments[0].canvas_from_fragment
+    known = KnownPoses({"2": Rigid2D(0.0, 100, 0)}, by_position=True)
+    files = sorted(path.name for path in (tmp_path / "scans").iterdir())
+    # The first scan gave no fragment; the poses are still counted by files.
+    result = annotate_from_poses(replace(prepared, fragments=shifted[1:]), known, "x", files)
+    pose = result.collection.by_id[Path(files[2]).stem].canvas_from_fragment
     assert pose is not None and np.allclose(pose.apply([[0.0, 0.0]]), [[105.0, 7.0]])
-    assert len(result.not_placed) == len(torn) - 1
+    assert len(result.not_placed) == len(torn) - 2
 
 
 @pytest.mark.parametrize(

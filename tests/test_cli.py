@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,34 @@ def test_a_settings_file(pictures: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     made_by = json.loads((tmp_path / "out" / "collection.json").read_text())["made_by"]
     assert (made_by["h_min"], made_by["wear.erosion"]) == (60, 2.0)
+
+
+def test_options_win_over_the_settings_file(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("h_min = 60\nw_min = 60\nd_min = 40\nrotate = true\nwear.erosion = 2.0\n")
+    result = run("tear", pictures, tmp_path / "out", "--config", tmp_path / "s.toml", "--no-rotate")
+    assert result.returncode == 0, result.stderr
+    made_by = json.loads((tmp_path / "out" / "collection.json").read_text())["made_by"]
+    assert (made_by["rotate"], made_by["wear.erosion"]) == (False, 2.0)
+
+
+def test_stopping_says_how_to_go_on(pictures: Path, tmp_path: Path) -> None:
+    for i in range(40):
+        (pictures / f"p{i}.png").symlink_to(pictures / "colosseum.png")
+    command = [sys.executable, "-m", "pairingnet", "tear", str(pictures), str(tmp_path / "out"), *SMALL]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("out/torn/*/collection.json")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "again to continue" in complaint and "Traceback" not in complaint
+
+
+def test_a_folder_that_cannot_be_written_is_named(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    result = run("tear", pictures, tmp_path / "taken", *SMALL)
+    assert result.returncode == 2
+    assert "taken" in result.stderr and "Traceback" not in result.stderr
 
 
 def test_bad_files_are_listed_and_change_the_exit_code(pictures: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pairingnet.assemble.canvas import compose
-from pairingnet.config import PrepareSettings
+from pairingnet.config import PrepareSettings, WearSettings
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.files import write_json
@@ -20,6 +20,7 @@ from pairingnet.io.images import write_png
 from pairingnet.prepare.collect import PrepareJob, prepare_collection
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.synth.collect import tear_collection, tear_one_picture
+from pairingnet.synth.sheet import lay_out
 from pairingnet.types import Fragment, Pixels
 from tests.conftest import blob, fragment_of, small_job
 
@@ -122,6 +123,57 @@ def test_only_bad_pictures_is_an_error(tmp_path: Path) -> None:
         tear_collection(tmp_path / "pictures", tmp_path / "out", small_job())
 
 
+def test_what_was_gathered_is_what_is_on_disk(pictures: Path, tmp_path: Path) -> None:
+    """Also when a run stopped between the last picture and the last write, and when a picture is gone."""
+    tear_collection(pictures, tmp_path / "out", small_job())
+    (pictures / "p2.png").unlink()
+    result = tear_collection(pictures, tmp_path / "out", small_job())
+    assert result.torn_now == 0
+    assert set(read_collection(tmp_path / "out").sources) == {"p0", "p1"}
+
+
+def test_a_changed_picture_is_torn_again(pictures: Path, tmp_path: Path, picture: Pixels) -> None:
+    tear_collection(pictures, tmp_path / "out", small_job())
+    write_png(pictures / "p1.png", np.ascontiguousarray(picture[:300]))
+    result = tear_collection(pictures, tmp_path / "out", small_job())
+    assert result.torn_now == 1
+    assert result.collection.sources["p1"] == (600, 300)
+
+
+def test_other_files_do_not_change_a_pictures_pieces(pictures: Path, tmp_path: Path, picture: Pixels) -> None:
+    alone = tear_collection(pictures, tmp_path / "one", small_job()).collection
+    (pictures / "0").mkdir()
+    write_png(pictures / "0" / "p0.png", np.ascontiguousarray(picture[::-1]))
+    more = tear_collection(pictures, tmp_path / "two", small_job()).collection
+    for record in alone.fragments:
+        assert more.by_id[record.id].canvas_from_fragment == record.canvas_from_fragment
+
+
+def test_linked_pictures_belong_to_the_folder_they_are_listed_in(pictures: Path, tmp_path: Path) -> None:
+    for part, name in (("train", "p0"), ("test", "p1")):
+        (tmp_path / "set" / part).mkdir(parents=True)
+        (tmp_path / "set" / part / f"{name}.png").symlink_to(pictures / f"{name}.png")
+    fragments = tear_collection(tmp_path / "set", tmp_path / "out", small_job()).collection.fragments
+    assert {(record.source, record.part) for record in fragments} == {("train_p0", "train"), ("test_p1", "test")}
+
+
+def test_density_of_a_picture_is_kept_in_its_pieces(picture: Pixels, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    write_png(tmp_path / "pictures" / "a.png", picture, dpi=300)
+    collection = tear_collection(tmp_path / "pictures", tmp_path / "out", small_job()).collection
+    assert load_fragment(collection, collection.fragments[0].id).dpi == pytest.approx(300, abs=0.1)
+
+
+def test_tiny_pictures_are_listed_and_worn_away_pieces_are_lost(pictures: Path, tmp_path: Path) -> None:
+    write_png(pictures / "tiny.png", np.zeros((1, 500, 3), dtype=np.uint8))
+    write_png(pictures / "small.png", np.zeros((9, 9, 3), dtype=np.uint8))
+    job = replace(small_job(), wear=WearSettings(erosion=25.0))
+    result = tear_collection(pictures, tmp_path / "out", job)
+    assert len(result.bad_files) == 1 and "too small" in result.bad_files[0]
+    clean = tear_collection(pictures, tmp_path / "clean", small_job()).collection
+    assert 0 < len(result.collection) < len(clean)
+
+
 def test_the_papers_split_drops_pairs_across_parts(pictures: Path, tmp_path: Path) -> None:
     by_picture = tear_collection(pictures, tmp_path / "out", small_job()).collection
     by_fragment = tear_collection(pictures, tmp_path / "out", small_job(), split="paper").collection
@@ -141,7 +193,7 @@ def test_equal_names_in_different_folders_stay_apart(tmp_path: Path, picture: Pi
         (tmp_path / "pictures" / folder).mkdir(parents=True)
         write_png(tmp_path / "pictures" / folder / "same.png", picture)
     result = tear_collection(tmp_path / "pictures", tmp_path / "out", small_job())
-    assert set(result.collection.sources) == {"same", "b_same"}
+    assert set(result.collection.sources) == {"a_same", "b_same"}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +230,11 @@ def test_missing_parts_of_a_collection_are_named(torn: Collection, tmp_path: Pat
 
 
 def test_twice_the_same_id_is_refused(torn: Collection, tmp_path: Path) -> None:
-    write_collection(replace(torn, folder=tmp_path, fragments=torn.fragments * 2, pairs=()))
+    double = replace(torn, folder=tmp_path, fragments=torn.fragments * 2, pairs=())
+    with pytest.raises(CollectionError, match="twice"):
+        write_collection(double)
+    content = json.loads((torn.folder / "collection.json").read_text())
+    write_json(tmp_path / "collection.json", content | {"fragments": 2 * content["fragments"], "pairs": []})
     with pytest.raises(CollectionError, match="twice"):
         read_collection(tmp_path)
 
@@ -232,7 +288,7 @@ def test_only_new_and_changed_scans_are_prepared(scans: Path, tmp_path: Path) ->
     shutil.copy(scans / "piece0.png", scans / "piece3.png")
     write_png(scans / "piece1.png", np.full((50, 50, 3), 9, dtype=np.uint8))
     result = prepare_collection(scans, tmp_path / "out", JOB)
-    assert result.prepared_now == 2
+    assert result.prepared_now == 1
     assert [record.id for record in result.collection.fragments] == ["piece0", "piece2", "piece3"]
     assert not (tmp_path / "out" / "fragments" / "piece1.png").exists()
     assert len(result.bad_files) == 1
@@ -246,8 +302,55 @@ def test_pages_of_a_tiff_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "scans").mkdir()
     pages[0].save(tmp_path / "scans" / "album.tif", save_all=True, append_images=pages[1:])
     result = prepare_collection(tmp_path / "scans", tmp_path / "out", JOB)
-    assert [record.id for record in result.collection.fragments] == ["album-p1", "album-p2"]
+    assert [record.id for record in result.collection.fragments] == ["album#p1", "album#p2"]
     assert any("no fragment" in remark for remark in result.remarks)
+
+
+def test_exclusions_may_come_later_and_do_not_renumber(pieces: list[Fragment], tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    write_png(tmp_path / "scans" / "sheet.png", lay_out(pieces[:6], np.random.default_rng(0)))
+    assert len(prepare_collection(tmp_path / "scans", tmp_path / "out", JOB).collection) == 6
+    without = prepare_collection(tmp_path / "scans", tmp_path / "out", replace(JOB, exclude=("sheet#2", "*#5")))
+    assert [r.id for r in without.collection.fragments] == ["sheet#1", "sheet#3", "sheet#4", "sheet#6"]
+    assert without.prepared_now == 0
+    assert len(read_collection(tmp_path / "out")) == 4
+    with pytest.raises(NoFragmentError, match="excluded"):
+        prepare_collection(tmp_path / "scans", tmp_path / "out", replace(JOB, exclude=("sheet*",)))
+
+
+def test_numbers_of_pieces_never_meet_names_of_files(pieces: list[Fragment], tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    write_png(tmp_path / "scans" / "sheet.png", lay_out(pieces[:2], np.random.default_rng(0)))
+    write_png(tmp_path / "scans" / "sheet#1.png", pieces[3].rgba)
+    collection = prepare_collection(tmp_path / "scans", tmp_path / "out", JOB).collection
+    assert {r.id for r in collection.fragments} == {"sheet#1", "sheet#2", "sheet_1"}
+    assert len(list((tmp_path / "out" / "fragments").iterdir())) == 3
+
+
+def test_results_inside_the_input_are_not_input(scans: Path) -> None:
+    for _ in range(2):
+        assert len(prepare_collection(scans, scans / "out", JOB).collection) == 3
+    shutil.rmtree(scans / "out")
+    for _ in range(2):
+        assert len(tear_collection(scans, scans / "out", small_job()).collection.sources) == 3
+
+
+def test_removed_and_repaired_scans_show_in_the_collection(scans: Path, tmp_path: Path) -> None:
+    (scans / "piece9.png").write_bytes(b"")
+    assert prepare_collection(scans, tmp_path / "out", JOB).bad_files
+    small = replace(JOB, max_pixels=100)
+    assert len(prepare_collection(scans, tmp_path / "out", small).collection) == 3  # what is done stays done
+    (scans / "piece2.png").replace(scans / "piece9.png")
+    result = prepare_collection(scans, tmp_path / "out", JOB)
+    assert [r.id for r in read_collection(tmp_path / "out").fragments] == ["piece0", "piece1", "piece9"]
+    assert not result.bad_files
+
+
+def test_truth_is_not_prepared_over(scans: Path, tmp_path: Path) -> None:
+    collection = prepare_collection(scans, tmp_path / "out", JOB).collection
+    write_collection(replace(collection, made_by={"annotated": "picture"}))
+    with pytest.raises(CollectionError, match="truth"):
+        prepare_collection(scans, tmp_path / "out", JOB)
 
 
 def test_nothing_found_at_all_is_an_error(tmp_path: Path) -> None:

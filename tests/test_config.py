@@ -41,6 +41,12 @@ def test_assignments() -> None:
 def test_toml(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("tau = 0.8\n")
     assert read_toml(tmp_path / "a.toml") == {"tau": 0.8}
+    (tmp_path / "a.toml").write_text("[wear]\nchips = 1\n")
+    assert read_toml(tmp_path / "a.toml") == {"wear.chips": 1}
+    (tmp_path / "a.toml").write_text("wear.erosion = 2.0\n")
+    assert read_toml(tmp_path / "a.toml") == {"wear.erosion": 2.0}
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_toml(tmp_path)
     (tmp_path / "b.toml").write_text("tau =\n")
     for name in ("b.toml", "c.toml"):
         with pytest.raises(SettingsError, match=name):

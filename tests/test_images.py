@@ -139,6 +139,47 @@ def test_bad_files_are_named_with_a_next_step(tmp_path: Path, name: str, content
     assert caught.value.next_step
 
 
+def test_white_may_be_zero_in_sixteen_bits(tmp_path: Path) -> None:
+    deep = Pillow.fromarray(65535 - sample()[..., 0].astype(np.uint16) * 257)
+    deep.save(tmp_path / "a.tif", tiffinfo={262: 0})
+    assert (read_image(tmp_path / "a.tif").pixels == sample()[..., :1]).all()
+
+
+def test_rare_deep_layouts_are_refused_not_guessed(tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((4, 4), -5, dtype=np.int32)).save(tmp_path / "a.tif")
+    with pytest.raises(ImageError, match="8 or 16 bits"):
+        read_image(tmp_path / "a.tif")
+
+
+def test_pillows_own_limit_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_png(tmp_path / "a.png", sample())
+    monkeypatch.setattr(Pillow, "MAX_IMAGE_PIXELS", 10)
+    assert read_image(tmp_path / "a.png").size == (32, 24)
+    assert Pillow.MAX_IMAGE_PIXELS == 10
+
+
+def test_thumbnails_are_no_pages(tmp_path: Path) -> None:
+    page, thumbnail = Pillow.fromarray(sample()), Pillow.fromarray(sample(8, 6))
+    thumbnail.encoderinfo = {"tiffinfo": {254: 1}}
+    page.save(tmp_path / "a.tif", save_all=True, append_images=[thumbnail])
+    assert [p.size for p in read_pages(tmp_path / "a.tif")] == [(32, 24)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_files_are_image_errors_or_pictures(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = io.BytesIO()
+    Pillow.fromarray(sample()).save(data, ["TIFF", "PNG", "BMP", "WEBP"][seed % 4])
+    damaged = bytearray(data.getvalue())
+    for at in rng.integers(0, min(len(damaged), 200), 6):
+        damaged[at] = rng.integers(256)
+    (tmp_path / "a.tif").write_bytes(bytes(damaged))
+    try:
+        assert read_image(tmp_path / "a.tif").pixels.ndim == 3
+    except ImageError as error:
+        assert "a.tif" in str(error)
+
+
 def test_float_samples_are_refused(tmp_path: Path) -> None:
     Pillow.fromarray(np.zeros((4, 4), dtype=np.float32)).save(tmp_path / "a.tif")
     with pytest.raises(ImageError, match="8 or 16 bits"):

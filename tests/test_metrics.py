@@ -151,13 +151,14 @@ def test_by_difficulty() -> None:
 # Four squares of 100 px in a row on the true canvas; a, b, c are of one picture, d of another.
 TRUE = {name: Rigid2D(0, 100.0 * i, 0) for i, name in enumerate("abcd")}
 SOURCE = {"a": "p", "b": "p", "c": "p", "d": "q"}
+OUTLINES = dict.fromkeys(TRUE, np.array([[0.0, 0.0], [100.0, 0.0], [100.0, 100.0], [0.0, 100.0]]))
 SEAMS = [
     Seam(a, b, np.array([[100.0 * i, y] for y in range(0, 101, 10)])) for i, a, b in ((1, "a", "b"), (2, "b", "c"))
 ]
 
 
 def scores(groups: list[dict[str, Rigid2D]], shown: list[tuple[str, str]]) -> list[float]:
-    s = assembly_scores(groups, shown, TRUE, SOURCE, SEAMS)
+    s = assembly_scores(groups, shown, TRUE, SOURCE, SEAMS, OUTLINES)
     return [s.precision, s.recall, s.right, s.placed]
 
 

@@ -145,13 +145,6 @@ def test_fragments_of_a_sheet_say_where_they_lay(pieces: list[Fragment], rng: np
         assert (scan[top : top + h, left : left + w][inside] == fragment.pixels[inside]).all()
 
 
-def test_excluding_does_not_renumber(pieces: list[Fragment], rng: np.random.Generator) -> None:
-    scan = sheet(pieces[:6], rng)
-    found = prepare_image(Image(scan), "sheet", exclude=["sheet#2", "sheet#5"])
-    assert [f.id for f in found.fragments] == ["sheet#1", "sheet#3", "sheet#4", "sheet#6"]
-    assert [f.notes for f in found.left_out] == [("excluded",), ("excluded",)]
-
-
 def test_a_colour_chart_is_recognised_and_a_cut_document_is_not(rng: np.random.Generator) -> None:
     scan = np.full((500, 700, 3), 128, dtype=np.uint8)
     for i in range(4):
@@ -171,6 +164,13 @@ def test_dirt_is_dropped_and_counted(pieces: list[Fragment], rng: np.random.Gene
     found = prepare_image(Image(scan), "sheet")
     assert len(found.fragments) == 4
     assert any("specks" in remark for remark in found.remarks)
+
+
+def test_a_speck_asked_for_is_no_crash() -> None:
+    alpha = blob(1)
+    alpha[3, 3] = 255
+    image = Image(np.full((160, 160, 3), 90, dtype=np.uint8), alpha)
+    assert len(prepare_image(image, "a", PrepareSettings(min_area=1)).fragments) == 1
 
 
 def test_touching_pieces_are_reported() -> None:

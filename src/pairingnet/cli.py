@@ -7,6 +7,7 @@ Heavy imports are inside the commands: `pairingnet --help` answers at once.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+MaxMegapixels = Annotated[int, typer.Option(help="Refuse larger files.", min=1)]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 is one per core.", min=0)]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: name=value. May be repeated.")]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")]
@@ -32,14 +34,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 def main() -> None:
     """Run the command line; errors a user can mend become one line and exit code 2."""
+    signal.signal(signal.SIGINT, _stopped)
     try:
         app()
     except PairingNetError as error:
         print(f"pairingnet: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("\npairingnet: stopped. Run the same command again to continue.", file=sys.stderr)
-        sys.exit(130)
+    except OSError as error:
+        print(f"pairingnet: {error.filename}: {error.strerror}. Check the path and its permissions.", file=sys.stderr)
+        sys.exit(2)
+
+
+def _stopped(*_: object) -> None:
+    print("\npairingnet: stopped. Run the same command again to continue.", file=sys.stderr, flush=True)
+    raise KeyboardInterrupt
 
 
 def _version(wanted: bool) -> None:
@@ -62,10 +70,13 @@ def tear(
     pictures: Annotated[Path, typer.Argument(help="A picture, or a folder of pictures.")],
     out: Annotated[Path, typer.Argument(help="The collection folder to make, or to continue.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.", min=0)] = 0,
-    rotate: Annotated[bool, typer.Option("--rotate/--no-rotate", help="Turn each piece at random.")] = True,
+    rotate: Annotated[
+        bool | None, typer.Option("--rotate/--no-rotate", help="Turn each piece at random.", show_default="--rotate")
+    ] = None,
     wear: Annotated[str, typer.Option(help="none, light, medium or heavy.")] = "none",
-    drop: Annotated[float, typer.Option(help="Share of the pieces that are lost.")] = 0.0,
+    drop: Annotated[float | None, typer.Option(help="Share of the pieces that are lost.", show_default="0")] = None,
     split: Annotated[str, typer.Option(help="'picture', or 'paper' (by fragment, 5:1:4).")] = "picture",
+    max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
     assignments: Set = None,
     config: Config = None,
@@ -77,8 +88,9 @@ def tear(
     """
     from pairingnet.synth.collect import tear_collection
 
-    job = _tear_job(seed, rotate, wear, drop, {**_from_file(config), **_from_options(assignments)})
-    result = tear_collection(pictures, out, job, _split(split), jobs)
+    given = {name: value for name, value in (("rotate", rotate), ("drop", drop)) if value is not None}
+    job = _tear_job(seed, wear, {**_from_file(config), **given, **_from_options(assignments)})
+    result = tear_collection(pictures, out, job, _split(split), jobs, max_megapixels * 1_000_000)
     collection = result.collection
     summary = {
         "collection": str(out / "collection.json"),
@@ -104,7 +116,7 @@ def prepare(
     exclude: Annotated[
         list[str] | None, typer.Option(help="Leave this out: an id or a pattern, such as 'sheet#3'.")
     ] = None,
-    max_megapixels: Annotated[int, typer.Option(help="Refuse larger files.", min=1)] = 400,
+    max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
     assignments: Set = None,
     config: Config = None,
@@ -149,6 +161,7 @@ def annotate(
     out: Annotated[Path, typer.Argument(help="The collection folder to make.")],
     max_gap: Annotated[float, typer.Option(help="Pixels between edges that still count as touching.")] = 6.0,
     min_overlap: Annotated[float, typer.Option(help="Pixels of shared edge that make a true pair.")] = 50.0,
+    max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
     assignments: Set = None,
     as_json: Json = False,
@@ -158,16 +171,19 @@ def annotate(
     The reference is the complete picture (SIFT places the fragments in it), truth.json, or poses in
     JigsawNet's text form. --set reaches the settings of 'prepare', which runs first.
     """
+    from pairingnet.io.images import image_files
     from pairingnet.io.truth import is_truth_file, read_truth
     from pairingnet.prepare.collect import prepare_collection
     from pairingnet.synth.annotate import annotate_from_picture, annotate_from_poses
 
     known = read_truth(reference) if is_truth_file(reference) else None
-    prepared = prepare_collection(fragments, out, _prepare_job(None, 400, _from_options(assignments)), jobs)
+    job = _prepare_job(None, max_megapixels, _from_options(assignments))
+    prepared = prepare_collection(fragments, out, job, jobs, over_truth=True)
     if known is None:
         result = annotate_from_picture(prepared.collection, reference, max_gap, min_overlap)
     else:
-        result = annotate_from_poses(prepared.collection, known, reference.stem, max_gap, min_overlap)
+        files = [path.name for path in image_files(fragments, leave_out=out)]
+        result = annotate_from_poses(prepared.collection, known, reference.stem, files, max_gap, min_overlap)
     placed = len(result.collection) - len(result.not_placed)
     summary = {
         "collection": str(out / "collection.json"),
@@ -207,7 +223,7 @@ def stats(
     _finish({**statistics.as_dict(), "figure": str(figure)}, lines, (), as_json)
 
 
-def _tear_job(seed: int, rotate: bool, wear: str, drop: float, values: dict[str, Any]) -> Any:
+def _tear_job(seed: int, wear: str, values: dict[str, Any]) -> Any:
     from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
     from pairingnet.errors import SettingsError
     from pairingnet.synth.collect import TearJob
@@ -216,7 +232,7 @@ def _tear_job(seed: int, rotate: bool, wear: str, drop: float, values: dict[str,
         raise SettingsError(f"There is no wear '{wear}'.", f"Choose one of {', '.join(WEAR_LEVELS)}.")
     of_wear = {name.removeprefix("wear."): v for name, v in values.items() if name.startswith("wear.")}
     of_tear = {name: v for name, v in values.items() if not name.startswith("wear.")}
-    settings = with_values(TearSettings(), {"rotate": rotate, "drop": drop, **of_tear}, "tear")
+    settings = with_values(TearSettings(), of_tear, "tear")
     return TearJob(settings, with_values(WEAR_LEVELS[wear], of_wear, "wear"), seed)
 
 

@@ -63,6 +63,8 @@ class TearSettings:
         _require(self.n_max >= 0, "n_max", self.n_max, "0 or more")
         _require(self.h_min > 0 and self.w_min > 0, "h_min, w_min", (self.h_min, self.w_min), "above 0")
         _require(self.s3 > 0, "s3", self.s3, "above 0")
+        for name in ("d_min", "n", "s2", "s4", "corridor", "max_aspect", "min_overlap", "touch"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         _require(self.wave_span in ("line", "segment"), "wave_span", self.wave_span, "'line' or 'segment'")
         _require(self.margin >= 2, "margin", self.margin, "2 or more")
         for name in ("rho", "min_fill", "max_share"):
@@ -91,6 +93,7 @@ class WearSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             _require(value >= 0, field.name, value, "0 or more")
+        _require(self.erosion_scale >= 1, "erosion_scale", self.erosion_scale, "1 or more")
         _require(self.straight <= 1, "straight", self.straight, "between 0 and 1")
         _require(self.jpeg <= 100, "jpeg", self.jpeg, "between 0 and 100")
 
@@ -122,17 +125,77 @@ class PrepareSettings:
     min_area: float = 0.0  # px^2, smaller things are dirt; 0: 1 % of the largest piece, at least 400
     sheet_objects: bool = True  # recognise rulers and colour charts, and leave them out
     margin: int = 4  # px of empty border around a piece's image
-    smooth: float = 1.0  # px, sigma that rounds the pixel staircase before the contour is traced
 
     def __post_init__(self) -> None:
         choices = ("auto", "alpha", "border")
         _require(self.background in choices, "background", self.background, f"one of {', '.join(choices)}")
         _require(self.holes in ("fill", "keep"), "holes", self.holes, "'fill' or 'keep'")
         _require(self.tolerance >= 0, "tolerance", self.tolerance, "0 or more")
+        _require(self.min_area >= 0, "min_area", self.min_area, "0 or more")
         _require(self.margin >= 2, "margin", self.margin, "2 or more")
 
 
-Settings = TypeVar("Settings", TearSettings, WearSettings, PrepareSettings)
+@dataclass(frozen=True)
+class PaperSettings:
+    """The paper's network, with every switch of its two ablation tables. The defaults are its final choices."""
+
+    patch: int = 7  # px, side of the square around a contour point: 3, 7 or 11
+    encoding: str = "edge"  # contour patches show the "edge", the "inside", or "both"
+    texture: str = "rgb"  # texture patches show "rgb", "grey" or "canny" (binarised)
+    branches: str = "both"  # "both", "contour" only or "texture" only
+    fusion: str = "gate"  # "gate" (weighted), "concat", or "early" (one graph network on both encodings)
+    backbone: str = "resgcn"  # "resgcn", or "unet" (Graph U-Nets)
+    layers: int = 14  # of the ResGCN
+    neighbours: int = 8  # on each side of a point that its graph connects it with
+    width: int = 64  # of local features
+    dropout: float = 0.2  # in the graph network
+    search_layers: int = 5  # of the linear transformer in each branch
+    search_fusion: str = "concat"  # of the gated branches: "concat" or "add"
+    search_input: str = "branches"  # the search encoder sees both "branches", or the "fused" matching features
+    search_width: int = 128  # of the vector of a fragment
+
+    def __post_init__(self) -> None:
+        _require(self.patch in (3, 5, 7, 9, 11), "patch", self.patch, "odd, from 3 to 11")
+        _require(self.layers > 0 and self.search_layers > 0, "layers", (self.layers, self.search_layers), "above 0")
+        _require(self.neighbours > 0, "neighbours", self.neighbours, "above 0")
+        _require(self.width % 8 == 0 and self.width > 0, "width", self.width, "a multiple of 8")
+        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
+        for name, choices in {
+            "encoding": ("edge", "inside", "both"),
+            "texture": ("rgb", "grey", "canny"),
+            "branches": ("both", "contour", "texture"),
+            "fusion": ("gate", "concat", "early"),
+            "backbone": ("resgcn", "unet"),
+            "search_fusion": ("concat", "add"),
+            "search_input": ("branches", "fused"),
+        }.items():
+            _require(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How the paper's network is trained; the defaults are the paper's and its published code's."""
+
+    batch: int = 20  # pairs in a step of matching (the paper: 20; searching: 175)
+    epochs: int = 128  # over which the learning rate falls to zero
+    rate: float = 1e-3  # Adam's learning rate at the start
+    decay: float = 5e-4  # weight decay (the published code: 5e-4 in matching, 1e-3 in searching)
+    beta1: float = 0.55  # focal loss: weight of true correspondences (eq. 5)
+    gamma: float = 8.0  # focal loss: how little easy ones count
+    loss_scale: float = 400.0  # focal loss is multiplied by this
+    temperature: float = 0.12  # of InfoNCE in searching
+    correspond: float = 2.0  # px between contour points that correspond
+    seed: int = 0  # of the weights, the order of the pairs and the dropout
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "epochs", "rate", "gamma", "loss_scale", "temperature", "correspond"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(0 <= self.beta1 <= 1, "beta1", self.beta1, "between 0 and 1")
+        _require(self.decay >= 0, "decay", self.decay, "0 or more")
+
+
+AnySettings = TearSettings | WearSettings | PrepareSettings | PaperSettings | TrainSettings
+Settings = TypeVar("Settings", TearSettings, WearSettings, PrepareSettings, PaperSettings, TrainSettings)
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the settings") -> Settings:
@@ -160,15 +223,19 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file."""
+    """The settings in a TOML file; those of a table `[wear]` are called `wear.name`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(f"There is no file {path}.", "Check the path given to --config.") from None
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}).", "Check the path given to --config.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line."
         ) from error
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat.update({f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value})
+    return flat
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -181,7 +248,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def as_dict(settings: TearSettings | WearSettings | PrepareSettings) -> dict[str, Any]:
+def as_dict(settings: AnySettings) -> dict[str, Any]:
     """The settings as plain values, for the files that remember them."""
     return asdict(settings)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.geometry import Points, Rigid2D
+from pairingnet.prepare.warp import warp_fragment
 from pairingnet.types import Fragment, Pixels
 
 
@@ -76,12 +77,8 @@ def _warp(fragment: Fragment, image_from_fragment: Rigid2D) -> tuple[tuple[int, 
     low, high = np.floor(points.min(axis=0)) - 1, np.ceil(points.max(axis=0)) + 1
     width, height = (high - low).astype(int) + 1
     matrix = (Rigid2D(0.0, -low[0], -low[1]) @ image_from_fragment).matrix
-    weight = fragment.alpha.astype(np.float32)[..., None] / 255
-    premultiplied = np.dstack([fragment.pixels * weight, 255 * weight])
-    warped = np.asarray(cv2.warpAffine(premultiplied, matrix, (int(width), int(height)), flags=cv2.INTER_LINEAR))
-    colour = warped[..., :3] / np.maximum(warped[..., 3:] / 255, 1e-6)
-    rgba = np.dstack([colour, warped[..., 3]]).clip(0, 255)
-    return (int(low[0]), int(low[1])), np.rint(rgba).astype(np.uint8)
+    pixels, alpha = warp_fragment(fragment.pixels, fragment.alpha, matrix, (int(width), int(height)))
+    return (int(low[0]), int(low[1])), np.dstack([pixels, alpha])
 
 
 def _clip(x: int, y: int, warped: Pixels, shape: tuple[int, int]) -> tuple[slice, slice, Pixels]:

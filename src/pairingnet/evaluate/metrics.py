@@ -178,9 +178,12 @@ def assembly_scores(
     true_poses: Mapping[str, Rigid2D],
     true_source: Mapping[str, str],
     seams: Sequence[Seam],
+    outlines: Mapping[str, Points],
     tolerance_px: float = 8.0,
 ) -> AssemblyScores:
     """Score an assembly: groups of poses, and the neighbour relations it shows (fragments that touch in it).
+
+    outlines: points (K, 2) of each fragment, in its own pixels (its contour, or a few of its points).
 
     A relation is right if it is true and the two fragments lie to each other as they should: the shared line,
     carried over by both poses, coincides within `tolerance_px` on average. Fragments in no group are alone.
@@ -195,7 +198,11 @@ def assembly_scores(
     }
     relations = {frozenset(pair) for pair in shown}
     true_relations = {frozenset((seam.source, seam.target)) for seam in seams}
-    right = sum(_largest_consistent(group, true_poses, true_source, tolerance_px) for group in groups if len(group) > 1)
+    right = sum(
+        _largest_consistent(group, true_poses, true_source, outlines, tolerance_px)
+        for group in groups
+        if len(group) > 1
+    )
     together = sum(len(group) for group in groups if len(group) > 1)
     return AssemblyScores(
         precision=_share(len(relations & right_relations), len(relations)),
@@ -215,6 +222,7 @@ def _largest_consistent(
     group: Mapping[str, Rigid2D],
     true_poses: Mapping[str, Rigid2D],
     true_source: Mapping[str, str],
+    outlines: Mapping[str, Points],
     tolerance_px: float,
 ) -> int:
     """How many fragments of a group one rigid motion puts where they truly lie; 1 is no agreement at all."""
@@ -226,16 +234,15 @@ def _largest_consistent(
             for name, pose in group.items()
             if name in truth_from_group
             and true_source[name] == true_source[anchor]
-            and _apart(motion @ pose, true_poses[name]) < tolerance_px
+            and _apart(motion @ pose, true_poses[name], outlines[name]) < tolerance_px
         ]
         best = max(best, len(agree))
     return best if best > 1 else 0
 
 
-def _apart(a: Rigid2D, b: Rigid2D, reach_px: float = 100.0) -> float:
-    """How far two poses carry points of a fragment apart: the mean over the corners of a 2 * reach_px square."""
-    corners = reach_px * np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
-    return float(np.linalg.norm(a.apply(corners) - b.apply(corners), axis=1).mean())
+def _apart(a: Rigid2D, b: Rigid2D, outline: Points) -> float:
+    """How far two poses carry a fragment's outline apart, on average, px."""
+    return float(np.linalg.norm(a.apply(outline) - b.apply(outline), axis=1).mean())
 
 
 def _share(part: int, whole: int) -> float:

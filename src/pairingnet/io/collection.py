@@ -10,6 +10,7 @@ Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import write_array, write_json
+from pairingnet.io.files import as_lines, write_array, write_json
 from pairingnet.types import FragmentRecord, TruePair
 
 VERSION = 1
@@ -92,18 +93,23 @@ def read_collection(folder: str | Path) -> Collection:
     return Collection(folder, fragments, pairs, limits, sources, content.get("made_by", {}))
 
 
-def write_collection(collection: Collection) -> None:
-    """Store everything but the images, which are there already."""
+def write_collection(collection: Collection) -> bool:
+    """Store everything but the images, which are there already. False where the same stood there before."""
+    _check_ids(collection.folder, collection.fragments, collection.pairs)
     seams, spans = _packed_seams(collection.pairs)
-    if len(seams):
-        write_array(collection.folder / SEAMS_NAME, seams)
     content: dict[str, Any] = {"version": VERSION, "made_by": dict(collection.made_by)}
     if collection.thresholds is not None:
         content["difficulty_thresholds"] = list(collection.thresholds)
     content["sources"] = [{"id": s, "width": w, "height": h} for s, (w, h) in collection.sources.items()]
     content["fragments"] = [record_as_json(record) for record in collection.fragments]
     content["pairs"] = [pair_as_json(pair, span) for pair, span in zip(collection.pairs, spans, strict=True)]
-    write_json(collection.folder / FILE_NAME, content)
+    path = collection.folder / FILE_NAME
+    if path.is_file() and path.read_text(encoding="utf-8") == as_lines(content):
+        return False
+    if len(seams):
+        write_array(collection.folder / SEAMS_NAME, seams)
+    write_json(path, content)
+    return True
 
 
 def record_as_json(record: FragmentRecord) -> dict[str, Any]:
@@ -211,10 +217,10 @@ def _packed_seams(
 
 
 def _check_ids(path: Path, fragments: Sequence[FragmentRecord], pairs: Sequence[TruePair]) -> None:
-    ids = [record.id for record in fragments]
-    if len(set(ids)) != len(ids):
-        twice = next(i for i in ids if ids.count(i) > 1)
+    counts = Counter(record.id for record in fragments)
+    twice = next((i for i, count in counts.items() if count > 1), None)
+    if twice is not None:
         raise CollectionError(f"{path} lists the fragment '{twice}' twice.", "Give each fragment its own id.")
-    unknown = next((i for pair in pairs for i in (pair.source, pair.target) if i not in set(ids)), None)
+    unknown = next((i for pair in pairs for i in (pair.source, pair.target) if i not in counts), None)
     if unknown is not None:
         raise CollectionError(f"{path} has a pair of '{unknown}', which it does not list.", "Mend or remake it.")

@@ -24,8 +24,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """JSON that a person can read and a diff can follow: one line per entry of a list of objects."""
-    write_whole(path, lambda file: file.write_text(_lines(content), encoding="utf-8"))
+    """JSON as `as_lines` writes it."""
+    write_whole(path, lambda file: file.write_text(as_lines(content), encoding="utf-8"))
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -33,7 +33,8 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
 
 
-def _lines(content: Mapping[str, Any]) -> str:
+def as_lines(content: Mapping[str, Any]) -> str:
+    """JSON that a person can read and a diff can follow: one line per entry of a list of objects."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):

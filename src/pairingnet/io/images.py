@@ -10,7 +10,9 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,11 +27,15 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp")
 # A4 at 1200 dpi has 140 megapixels; far above that a file is broken, hostile or needs cutting up.
 MAX_PIXELS = 400_000_000
 
-_BITS_PER_SAMPLE = 258  # TIFF tag
+# TIFF tags
+_NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANAR, _SAMPLE_FORMAT = 254, 258, 262, 284, 339
 
 
-def image_files(path: Path) -> list[Path]:
-    """The picture files below a folder (by their ending, hidden ones left out), or the one file named."""
+def image_files(path: Path, leave_out: Path | None = None) -> list[Path]:
+    """The picture files below a folder (by their ending, hidden ones left out), or the one file named.
+
+    What lies below `leave_out` does not count: a result that is written into its own input's folder.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -37,7 +43,9 @@ def image_files(path: Path) -> list[Path]:
     files = [
         file
         for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in SUFFIXES and not any(p.startswith(".") for p in file.relative_to(path).parts)
+        if file.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+        and (leave_out is None or not file.absolute().is_relative_to(leave_out.absolute()))
     ]
     if not files:
         raise ImageError(f"There is no picture in {path}.", f"Put files there that end in {', '.join(SUFFIXES)}.")
@@ -57,17 +65,16 @@ def read_pages(path: str | Path, max_pixels: int = MAX_PIXELS, only: int | None 
     path = Path(path)
     data = _bytes_of(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of odd metadata; what matters raises
-            with _opened(data, path, max_pixels) as file:
-                for page in range(getattr(file, "n_frames", 1)):
-                    if only is None or page == only:
-                        file.seek(page)
-                        _check_size(file.size, path, max_pixels)
+        with _pillow_without_opinions(), _opened(data, path) as file:
+            for page in range(_page_count(file)):
+                if only is None or page == only:
+                    file.seek(page)
+                    _check_size(file.size, path, max_pixels)
+                    if not _is_thumbnail(file):
                         yield _decode_page(file, data, path, page)
     except ImageError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError, cv2.error, Pillow.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise all kinds of things on broken data
         raise ImageError(f"{path} is broken or cut short ({error}).", "Scan or copy it again, or remove it.") from error
 
 
@@ -104,15 +111,36 @@ def _bytes_of(path: Path) -> bytes:
     return data
 
 
-def _opened(data: bytes, path: Path, max_pixels: int) -> Pillow.Image:
+@contextmanager
+def _pillow_without_opinions() -> Iterator[None]:
+    """Pillow warns of odd metadata and refuses pictures by a limit of its own; ours is `max_pixels`."""
+    limit = Pillow.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Pillow.MAX_IMAGE_PIXELS = None
+        try:
+            yield
+        finally:
+            Pillow.MAX_IMAGE_PIXELS = limit
+
+
+def _opened(data: bytes, path: Path) -> Pillow.Image:
     try:
         return Pillow.open(io.BytesIO(data))
-    except Pillow.DecompressionBombError as error:
-        raise _too_large(path, str(error), max_pixels) from error
     except UnidentifiedImageError as error:
         raise ImageError(
             f"{path} is not a picture we can read.", f"Save it as one of {', '.join(SUFFIXES)}, or remove it."
         ) from error
+
+
+def _page_count(file: Pillow.Image) -> int:
+    """Phones store a second view behind a JPEG (MPO); that is no page."""
+    return 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+
+
+def _is_thumbnail(file: Pillow.Image) -> bool:
+    """TIFF marks pages that are small copies of others."""
+    return file.format == "TIFF" and bool(int(_tag(file, _NEW_SUBFILE_TYPE, 0)) & 1)
 
 
 def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
@@ -120,20 +148,16 @@ def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
     if width <= 0 or height <= 0:
         raise ImageError(f"{path} has no pixels ({width} x {height}).", "Scan it again, or remove it.")
     if width * height > max_pixels:
-        raise _too_large(path, f"{width} x {height} pixels", max_pixels)
-
-
-def _too_large(path: Path, what: str, max_pixels: int) -> ImageError:
-    return ImageError(
-        f"{path} is larger than {max_pixels / 1e6:.0f} megapixels ({what}).",
-        "Scan at a lower resolution, cut it into several files, or raise --max-megapixels.",
-    )
+        raise ImageError(
+            f"{path} is larger than {max_pixels / 1e6:.0f} megapixels ({width} x {height} pixels).",
+            "Scan at a lower resolution, cut it into several files, or raise --max-megapixels.",
+        )
 
 
 def _decode_page(file: Pillow.Image, data: bytes, path: Path, page: int) -> Image:
     dpi = _dpi_of(file)
     if _is_deep_tiff(file):
-        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(data, page)))  # OpenCV turns it upright
+        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(file, data, page)))
     else:
         file.load()
         pixels, alpha = _split(_rgb_of(ImageOps.exif_transpose(file)))
@@ -143,18 +167,33 @@ def _decode_page(file: Pillow.Image, data: bytes, path: Path, page: int) -> Imag
 def _is_deep_tiff(file: Pillow.Image) -> bool:
     if file.format != "TIFF":
         return False
-    bits = file.tag_v2.get(_BITS_PER_SAMPLE, (8,))  # type: ignore[attr-defined]
-    return int(max(bits if isinstance(bits, tuple) else (bits,))) > 8
+    return max(_numbers(file, _BITS_PER_SAMPLE, 8)) > 8
 
 
-def _decode_deep_tiff(data: bytes, page: int) -> NDArray[np.generic]:
+def _decode_deep_tiff(file: Pillow.Image, data: bytes, page: int) -> NDArray[np.generic]:
+    """A page with sixteen bits a sample, upright. Rare layouts are refused rather than guessed."""
+    white_is_zero, grey, rgb, separate = 0, 1, 2, 2
+    photometric = int(_tag(file, _PHOTOMETRIC, grey))
+    if set(_numbers(file, _BITS_PER_SAMPLE, 8)) != {16} or set(_numbers(file, _SAMPLE_FORMAT, 1)) != {1}:
+        raise ValueError("its samples have neither 8 nor 16 bits; save it with 8 or 16 bits a channel")
+    if photometric not in (white_is_zero, grey, rgb) or int(_tag(file, _PLANAR, 1)) == separate:
+        raise ValueError("its 16-bit layout is rare; save it as interleaved RGB or grey, or with 8 bits a channel")
     found, pages = cv2.imdecodemulti(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1))
     if not found or not pages:
         raise ValueError("its TIFF layout is not supported")
     array = np.asarray(pages[0])
     if array.ndim == 3:  # OpenCV's order is blue, green, red
         array = array[..., [2, 1, 0, *range(3, array.shape[2])]]
-    return array
+    return np.asarray(65535 - array) if photometric == white_is_zero else array
+
+
+def _tag(file: Pillow.Image, number: int, otherwise: int) -> Any:
+    return file.tag_v2.get(number, otherwise)  # type: ignore[attr-defined]
+
+
+def _numbers(file: Pillow.Image, number: int, otherwise: int) -> tuple[int, ...]:
+    value = _tag(file, number, otherwise)
+    return tuple(value) if isinstance(value, tuple) else (int(value),)
 
 
 def _rgb_of(file: Pillow.Image) -> NDArray[np.uint8]:
@@ -185,7 +224,7 @@ def _from_cmyk(file: Pillow.Image) -> Pillow.Image:
 
 
 def _eight_bit(array: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Sixteen-bit samples as eight-bit ones."""
+    """Sixteen-bit samples as eight-bit ones; Pillow holds some sixteen-bit PNG in wider numbers."""
     if array.dtype == np.uint8:
         return np.asarray(array, dtype=np.uint8)
     values = array.astype(np.float64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,33 @@ from pairingnet.io.files import write_json
 from pairingnet.io.images import image_files
 
 
-def named_files(folder: Path) -> dict[str, Path]:
-    """A unique name for each picture file below a folder: its stem, with its folder where stems repeat."""
+def named_files(folder: Path, out: Path) -> dict[str, Path]:
+    """A unique name for each picture file below a folder, whatever other files there are.
+
+    The name is the path below the folder without its ending, `_` between its parts; files that differ in their
+    ending only keep it. `#` is for the numbers that pieces and pages get. What lies in `out` is left out.
+    """
+    files = image_files(folder, leave_out=out)
+    plain = [_name(path, folder) for path in files]
+    often = {name for name, count in Counter(plain).items() if count > 1}
     names: dict[str, Path] = {}
-    for path in image_files(folder):
-        name = path.stem
-        if name in names and folder.is_dir():
-            name = "_".join(path.relative_to(folder).with_suffix("").parts)
-        while name in names:
-            name += "_" + path.suffix[1:].lower()
-        names[name] = path
+    for name, path in zip(plain, files, strict=True):
+        unique = f"{name}_{path.suffix[1:].lower()}" if name in often else name
+        while unique in names:
+            unique += "_"
+        names[unique] = path
     return names
+
+
+def _name(path: Path, folder: Path) -> str:
+    below = path.relative_to(folder) if folder.is_dir() else Path(path.name)
+    return "_".join(below.with_suffix("").parts).replace("#", "_")
+
+
+def content_mark(path: Path) -> str:
+    """A short mark of a file's content, the same on every machine."""
+    data = path.read_bytes()
+    return f"{len(data)}-{zlib.crc32(data):08x}"
 
 
 def remember_settings(out: Path, stage: str, settings: Mapping[str, Any]) -> None:

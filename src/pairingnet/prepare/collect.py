@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pairingnet.config import PrepareSettings, as_dict
 from pairingnet.engine.local import run_jobs
-from pairingnet.errors import ImageError, NoFragmentError, PairingNetError
+from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
@@ -33,14 +33,14 @@ _SHEET_FRAGMENTS = 96
 
 @dataclass(frozen=True)
 class PrepareJob:
-    """All that decides what is found."""
+    """What decides what is found, and what of it is wanted.
+
+    exclude: ids or patterns (`sheet#3`, `sheet#*`) to leave out; it may change from run to run.
+    """
 
     settings: PrepareSettings
     exclude: tuple[str, ...] = ()
     max_pixels: int = MAX_PIXELS
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"exclude": list(self.exclude), **as_dict(self.settings)}
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,48 @@ class PreparedResult:
     bad_files: tuple[str, ...]
 
 
-def prepare_collection(scans: Path, out: Path, job: PrepareJob, jobs: int = 1) -> PreparedResult:
-    """Find the fragments in all files of a folder; files prepared before and not changed since are left alone."""
-    files = named_files(scans)
-    remember_settings(out, "prepared", job.as_dict())
-    missing = [(name, path) for name, path in files.items() if _state(path) != _state_then(out, name)]
+def prepare_collection(
+    scans: Path, out: Path, job: PrepareJob, jobs: int = 1, over_truth: bool = False
+) -> PreparedResult:
+    """Find the fragments in all files of a folder; files prepared before and not changed since are left alone.
+
+    A collection that has got its truth since is not written over, unless `over_truth` says so.
+    """
+    files = named_files(scans, out)
+    remember_settings(out, "prepared", as_dict(job.settings))
+    if not over_truth:
+        _keep_truth(out)
+    missing = [(name, path) for name, path in files.items() if _state(path) != _good_state_then(out, name)]
     run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
     each = [read_collection(out / "prepared" / name) for name in files]
     bad_files = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
-    fragments = tuple(record for part in each for record in part.fragments)
-    if not fragments:
+    found = [record for part in each for record in part.fragments]
+    if not found:
         raise NoFragmentError(f"No fragment was found in {scans}: {bad_files[0]}", "Mend the files and try again.")
-    collection = Collection(out, fragments, made_by={"command": "prepare", **job.as_dict()})
-    if missing or not (out / FILE_NAME).is_file():
-        write_collection(collection)
+    fragments = tuple(record for record in found if not _matches(record.id, job.exclude))
+    if not fragments:
+        raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
+    made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
+    collection = Collection(out, fragments, made_by=made_by)
+    if write_collection(collection):
         first = islice(collection.fragments, _SHEET_FRAGMENTS)
         sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
         write_jpeg(out / "contact_sheet.jpg", sheet)
-    remarks = tuple(str(remark) for part in each for remark in part.made_by["remarks"])
-    return PreparedResult(collection, len(missing), remarks, bad_files)
+    remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
+    remarks += [f"{record.id} was left out: excluded" for record in found if record not in fragments]
+    done_now = sum(1 for name, _ in missing if not read_collection(out / "prepared" / name).made_by["problem"])
+    return PreparedResult(collection, done_now, tuple(remarks), bad_files)
+
+
+def _matches(fragment_id: str, patterns: Sequence[str]) -> bool:
+    return any(fragment_id == pattern or fnmatchcase(fragment_id, pattern) for pattern in patterns)
+
+
+def _keep_truth(out: Path) -> None:
+    if (out / FILE_NAME).is_file() and "annotated" in read_collection(out).made_by:
+        raise CollectionError(
+            f"{out} holds a collection with truth.", "Prepare into another folder, or run 'pairingnet annotate' again."
+        )
 
 
 def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
@@ -95,9 +118,9 @@ def _fragments_of(name: str, path: Path, out: Path, job: PrepareJob) -> tuple[li
     remarks: list[str] = []
     pages = list(read_pages(path, job.max_pixels))
     for image in pages:
-        page_name = name if len(pages) == 1 else f"{name}-p{image.page + 1}"
+        page_name = name if len(pages) == 1 else f"{name}#p{image.page + 1}"
         try:
-            found = prepare_image(image, page_name, job.settings, job.exclude)
+            found = prepare_image(image, page_name, job.settings)
         except NoFragmentError as error:
             if len(pages) == 1:
                 raise
@@ -137,12 +160,13 @@ def _state(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _state_then(out: Path, name: str) -> list[int] | None:
+def _good_state_then(out: Path, name: str) -> list[int] | None:
+    """The file's state when it gave fragments; None if it never did, so that it is tried again."""
     try:
-        state = read_collection(out / "prepared" / name).made_by["file"]
-    except (PairingNetError, KeyError):
+        made_by = read_collection(out / "prepared" / name).made_by
+    except PairingNetError:
         return None
-    return list(state)
+    return None if made_by["problem"] else list(made_by["file"])
 
 
 def _forget(out: Path, name: str) -> None:

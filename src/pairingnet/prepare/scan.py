@@ -7,9 +7,7 @@ frame, so that a pixel of the fragment is the same pixel of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 import cv2
 import numpy as np
@@ -22,6 +20,7 @@ from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.sheet_objects import sheet_object
 from pairingnet.types import Fragment, Image, Pixels
 
+_LEAST_AREA = 25.0  # px^2
 _LEAST_BORDER_SHARE = 0.35  # of the border that must be of one colour to be called a background
 
 
@@ -34,10 +33,8 @@ class Prepared:
     remarks: tuple[str, ...] = ()
 
 
-def prepare_image(
-    image: Image, name: str, settings: PrepareSettings | None = None, exclude: Sequence[str] = ()
-) -> Prepared:
-    """All fragments of a picture. `exclude` holds ids or patterns (`sheet#3`, `sheet#*`) to leave out."""
+def prepare_image(image: Image, name: str, settings: PrepareSettings | None = None) -> Prepared:
+    """All fragments of a picture."""
     settings = settings or PrepareSettings()
     pixels, alpha = separate(image, settings)
     found, dirt = _components(alpha, settings.min_area)
@@ -49,18 +46,18 @@ def prepare_image(
     alone = len(found) == 1
     kept, left_out, remarks = [], [], []
     for number, component in enumerate(found, start=1):
-        fragment_id = name if alone else f"{name}#{number}"
-        cut = _whole_frame if alone else _cut_out
-        fragment = cut(pixels, alpha, component, fragment_id, image, settings)
-        reason = _reason_to_leave_out(fragment, settings, exclude, alone)
+        # The only piece of a picture keeps the picture's frame: its pixels keep their coordinates.
+        window = _Window(0, 0, *image.size) if alone else component.window(settings.margin)
+        fragment = _cut_out(pixels, alpha, component, window, name if alone else f"{name}#{number}", image)
+        reason = sheet_object(fragment) if settings.sheet_objects and not alone else ""
         if reason:
             left_out.append(replace(fragment, notes=(reason,)))
-        else:
-            kept.append(fragment)
-            if parts_at_necks(fragment.alpha) > 1:
-                remarks.append(f"{fragment_id} may be several pieces that touch; lay them apart and scan again")
+            continue
+        kept.append(fragment)
+        if parts_at_necks(fragment.alpha) > 1:
+            remarks.append(f"{fragment.id} may be several pieces that touch; lay them apart and scan again")
     if dirt:
-        remarks.append(f"{name}: {dirt} small specks were dropped as dirt")
+        remarks.append(f"{name}: {dirt} small {'speck was' if dirt == 1 else 'specks were'} dropped as dirt")
     if not kept:
         raise NoFragmentError(
             f"{image.path or name} shows nothing but {', '.join(f.notes[0] for f in left_out)}.",
@@ -106,6 +103,25 @@ def parts_at_necks(alpha: Pixels) -> int:
     return most
 
 
+@dataclass(frozen=True)
+class _Window:
+    """A rectangle that may reach beyond an image; there it is zero."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def of(self, array: Pixels) -> Pixels:
+        h, w = array.shape[:2]
+        before = max(-self.top, 0), max(-self.left, 0)
+        after = max(self.top + self.height - h, 0), max(self.left + self.width - w, 0)
+        rows = slice(max(self.top, 0), self.top + self.height)
+        columns = slice(max(self.left, 0), self.left + self.width)
+        pad = [(before[0], after[0]), (before[1], after[1])] + [(0, 0)] * (array.ndim - 2)
+        return np.pad(array[rows, columns], pad)
+
+
 @dataclass(frozen=True, eq=False)
 class _Component:
     """One connected thing in a mask: its box and its pixels (h, w)."""
@@ -114,6 +130,10 @@ class _Component:
     top: int
     inside: NDArray[np.bool_]
 
+    def window(self, margin: int) -> _Window:
+        h, w = self.inside.shape
+        return _Window(self.left - margin, self.top - margin, w + 2 * margin, h + 2 * margin)
+
 
 def _components(alpha: Pixels, min_area: float) -> tuple[list[_Component], int]:
     """Everything large enough to be a piece, in reading order, and how many specks there were beside."""
@@ -121,7 +141,8 @@ def _components(alpha: Pixels, min_area: float) -> tuple[list[_Component], int]:
     areas = stats[1:count, cv2.CC_STAT_AREA]
     if not len(areas):
         return [], 0
-    limit = min_area or max(400.0, 0.01 * float(areas.max()))
+    # Below a few pixels there is no contour to speak of.
+    limit = max(min_area or max(400.0, 0.01 * float(areas.max())), _LEAST_AREA)
     kept = [1 + int(i) for i in np.flatnonzero(areas >= limit)]
     components = []
     for label in _reading_order(np.asarray(stats, dtype=np.int32), kept):
@@ -144,72 +165,19 @@ def _reading_order(stats: NDArray[np.int32], labels: list[int]) -> list[int]:
 
 
 def _cut_out(
-    pixels: Pixels,
-    alpha: Pixels,
-    component: _Component,
-    fragment_id: str,
-    image: Image,
-    settings: PrepareSettings,
+    pixels: Pixels, alpha: Pixels, component: _Component, window: _Window, fragment_id: str, image: Image
 ) -> Fragment:
-    """One component as a fragment with an empty margin around it, however close to the border it lies."""
-    margin = settings.margin
+    """One component as a fragment, in a window of the picture around it."""
     h, w = component.inside.shape
+    top, left = component.top - window.top, component.left - window.left
+    own = np.zeros((window.height, window.width), dtype=np.uint8)
+    own[top : top + h, left : left + w] = component.inside
     # Its own pixels and the soft ones right beside them, nothing of a close neighbour.
-    own = cv2.dilate(np.pad(component.inside, margin).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-    window = _Window(component.left - margin, component.top - margin, w + 2 * margin, h + 2 * margin)
-    cut_alpha = np.where(own, window.of(alpha), 0).astype(np.uint8)
-    return _fragment(fragment_id, window.of(pixels), cut_alpha, (window.left, window.top), image, settings)
-
-
-def _whole_frame(
-    pixels: Pixels, alpha: Pixels, component: _Component, name: str, image: Image, settings: PrepareSettings
-) -> Fragment:
-    """The only component of a picture, in the picture's own frame: its pixels keep their coordinates."""
-    h, w = component.inside.shape
-    own = np.zeros(alpha.shape, dtype=np.uint8)
-    own[component.top : component.top + h, component.left : component.left + w] = component.inside
     own = np.asarray(cv2.dilate(own, np.ones((3, 3), np.uint8)))
-    return _fragment(name, pixels, np.where(own > 0, alpha, 0).astype(np.uint8), (0, 0), image, settings)
-
-
-def _fragment(
-    fragment_id: str,
-    pixels: Pixels,
-    alpha: Pixels,
-    offset: tuple[int, int],
-    image: Image,
-    settings: PrepareSettings,
-) -> Fragment:
-    own = np.where(alpha[..., None] > 0, pixels, 0).astype(np.uint8)
-    return Fragment(fragment_id, own, alpha, trace_contour(alpha, settings.smooth), image.dpi, image.path, offset)
-
-
-@dataclass(frozen=True)
-class _Window:
-    """A rectangle that may reach beyond an image; there it is zero."""
-
-    left: int
-    top: int
-    width: int
-    height: int
-
-    def of(self, array: Pixels) -> Pixels:
-        h, w = array.shape[:2]
-        before = max(-self.top, 0), max(-self.left, 0)
-        after = max(self.top + self.height - h, 0), max(self.left + self.width - w, 0)
-        rows = slice(max(self.top, 0), self.top + self.height)
-        columns = slice(max(self.left, 0), self.left + self.width)
-        pad = [(before[0], after[0]), (before[1], after[1])] + [(0, 0)] * (array.ndim - 2)
-        return np.pad(array[rows, columns], pad)
-
-
-def _reason_to_leave_out(fragment: Fragment, settings: PrepareSettings, exclude: Sequence[str], alone: bool) -> str:
-    """Why something found is no fragment, or ""."""
-    if any(fragment.id == pattern or fnmatchcase(fragment.id, pattern) for pattern in exclude):
-        return "excluded"
-    if settings.sheet_objects and not alone:
-        return sheet_object(fragment)
-    return ""
+    cut_alpha = np.where(own > 0, window.of(alpha), 0).astype(np.uint8)
+    cut_pixels = np.where(cut_alpha[..., None] > 0, window.of(pixels), 0).astype(np.uint8)
+    offset = (window.left, window.top)
+    return Fragment(fragment_id, cut_pixels, cut_alpha, trace_contour(cut_alpha), image.dpi, image.path, offset)
 
 
 def _without_holes(alpha: Pixels) -> Pixels:

@@ -30,6 +30,7 @@ from pairingnet.io.images import read_image, write_jpeg, write_png
 from pairingnet.io.truth import KnownPoses
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
+from pairingnet.prepare.warp import warp_fragment
 from pairingnet.synth.truth import DIFFICULTY_THRESHOLDS, difficulty_of, shared_stretch, true_pairs
 from pairingnet.types import Fragment, FragmentRecord, Pixels, TruePair
 
@@ -119,14 +120,19 @@ def annotate_from_poses(
     collection: Collection,
     known: KnownPoses,
     source: str,
+    files: Sequence[str] = (),
     max_gap_px: float = 6.0,
     min_overlap_px: float = 50.0,
 ) -> Annotated:
-    """Give the fragments of a collection the poses of a file; pairs are the file's, where it lists them."""
+    """Give the fragments of a collection the poses of a file; pairs are the file's, where it lists them.
+
+    files: names of the scans in order, for poses that are listed by position.
+    """
+    number_of = {name: str(position) for position, name in enumerate(files)}
     records, not_placed = [], []
-    for position, record in enumerate(collection.fragments):
-        name = str(position) if known.by_position else Path(record.origin or record.id).stem
-        pose = known.poses.get(name)
+    for record in collection.fragments:
+        file = record.origin or record.id
+        pose = known.poses.get(number_of.get(file, "") if known.by_position else Path(file).stem)
         if pose is None:
             not_placed.append(f"{record.id}: the file has no pose for it")
             records.append(record)
@@ -206,9 +212,10 @@ def common_scale(placements: Sequence[Placement]) -> float:
     if not placements:
         return 1.0
     scales = np.array([placement.scale for placement in placements])
-    near = np.abs(scales / np.median(scales) - 1) < _SAME_SCALE
     # Many key points far apart tell the scale best.
     weights = np.array([((p.in_fragment - p.in_fragment.mean(axis=0)) ** 2).sum() for p in placements])
+    alike = np.abs(scales[None] / scales[:, None] - 1) < _SAME_SCALE  # (F, F)
+    near = alike[np.argmax(alike @ weights)]
     scale = float(np.average(scales[near], weights=weights[near]))
     return 1.0 if abs(scale - 1) < 0.002 else scale
 
@@ -272,18 +279,25 @@ def _robust_rigid(source: Points, target: Points) -> Rigid2D:
 
 
 def _resampled(collection: Collection, record: FragmentRecord, factor: float) -> FragmentRecord:
-    """A fragment stored at another size. Positions scale with it: x' = factor * x."""
+    """A fragment stored at another size beside the one that was scanned. Positions scale with it: x' = factor * x."""
     fragment = load_fragment(collection, record.id)
     h, w = fragment.alpha.shape
-    size = (round(factor * w) + 1, round(factor * h) + 1)
     matrix = np.array([[factor, 0.0, 0.0], [0.0, factor, 0.0]])
-    flags = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
-    rgba = np.asarray(cv2.warpAffine(fragment.rgba, matrix, size, flags=flags), dtype=np.uint8)
-    dpi = None if fragment.dpi is None else factor * fragment.dpi
-    write_whole(collection.folder / record.image, partial(write_png, pixels=rgba, dpi=dpi))
-    contour = trace_contour(rgba[..., 3])
-    area = float(rgba[..., 3].sum(dtype=np.float64) / 255)
-    return replace(record, dpi=dpi, area_px=area, perimeter_px=perimeter(contour))
+    pixels, alpha = warp_fragment(
+        fragment.pixels, fragment.alpha, matrix, (round(factor * w) + 1, round(factor * h) + 1)
+    )
+    dpi = None if fragment.dpi is None else round(factor * fragment.dpi, 2)
+    image = f"resampled/{record.id}.png"
+    write_whole(collection.folder / image, partial(write_png, pixels=np.dstack([pixels, alpha]), dpi=dpi))
+    # Its pixels are no longer the scan's, so neither is its place there.
+    return replace(
+        record,
+        image=image,
+        dpi=dpi,
+        area_px=float(alpha.sum(dtype=np.float64) / 255),
+        perimeter_px=perimeter(trace_contour(alpha)),
+        offset_px=(round(factor * record.offset_px[0]), round(factor * record.offset_px[1])),
+    )
 
 
 def _contours_on_canvas(collection: Collection) -> dict[str, Points]:

@@ -20,12 +20,12 @@ import numpy as np
 from pairingnet.assemble.canvas import compose
 from pairingnet.config import TearSettings, WearSettings, as_dict
 from pairingnet.engine.local import run_jobs
-from pairingnet.errors import ImageError
+from pairingnet.errors import CollectionError, ImageError
 from pairingnet.geometry import Rigid2D, perimeter
-from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
+from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import read_image, write_jpeg, write_png
-from pairingnet.io.resume import named_files, remember_settings
+from pairingnet.io.images import MAX_PIXELS, read_image, write_jpeg, write_png
+from pairingnet.io.resume import content_mark, named_files, remember_settings
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.sheets import contact_sheet
@@ -37,6 +37,7 @@ from pairingnet.synth.wear import wear_edge, wear_surface
 from pairingnet.types import FragmentRecord, Pixels
 
 _SHEET_FRAGMENTS = 48
+_LEAST_SIDE = 8  # px
 
 
 @dataclass(frozen=True)
@@ -61,25 +62,27 @@ class TornResult:
     bad_files: tuple[str, ...]
 
 
-def tear_collection(pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1) -> TornResult:
-    """Tear all pictures of a folder into `out`; pictures torn there before are left as they are."""
-    names = named_files(pictures)
+def tear_collection(
+    pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1, max_pixels: int = MAX_PIXELS
+) -> TornResult:
+    """Tear all pictures of a folder into `out`; pictures torn there before and not changed since are left alone."""
+    files = named_files(pictures, out)
     remember_settings(out, "torn", job.as_dict())
-    missing = [item for item in names.items() if not (out / "torn" / item[0] / FILE_NAME).is_file()]
-    problems = run_jobs(partial(_tear_one, out=out, job=job), missing, jobs, "tearing")
-    torn = [name for name in names if (out / "torn" / name / FILE_NAME).is_file()]
-    bad_files = tuple(problem for problem in problems if problem)
+    missing = [(name, path) for name, path in files.items() if content_mark(path) != _mark_then(out, name)]
+    problems = run_jobs(partial(_tear_one, out=out, job=job, max_pixels=max_pixels), missing, jobs, "tearing")
+    bad = {name: problem for (name, _), problem in zip(missing, problems, strict=True) if problem}
+    torn = [name for name in files if name not in bad]
     if not torn:
-        raise ImageError(f"No picture in {pictures} could be read: {bad_files[0]}", "Mend the files.")
-    collection = _gather(out, torn, names, pictures, job, split)
-    torn_now = len(missing) - len(bad_files)
-    if torn_now or not (out / FILE_NAME).is_file() or read_collection(out).made_by != collection.made_by:
-        write_collection(collection)
+        raise ImageError(f"No picture in {pictures} could be torn: {next(iter(bad.values()))}", "Mend the files.")
+    collection = _gather(out, torn, files, pictures, job, split)
+    if write_collection(collection):
         _write_sheets(collection)
-    return TornResult(collection, torn_now, bad_files)
+    return TornResult(collection, len(missing) - len(bad), tuple(bad.values()))
 
 
-def tear_one_picture(picture: Pixels, name: str, job: TearJob, folder: Path, image_folder: str) -> Collection:
+def tear_one_picture(
+    picture: Pixels, name: str, job: TearJob, folder: Path, image_folder: str, dpi: float | None = None
+) -> Collection:
     """Tear one picture (H, W, 3): write its pieces to `folder / image_folder`, return them with their truth."""
     # One stream for each purpose: turning the pieces or wearing them does not change the cuts.
     seed = [job.seed, zlib.crc32(name.encode())]
@@ -89,26 +92,24 @@ def tear_one_picture(picture: Pixels, name: str, job: TearJob, folder: Path, ima
     for number, piece in enumerate(tear_picture((width, height), job.settings, cuts, job.wear.straight)):
         angle_rad = float(poses.uniform(-np.pi, np.pi)) if job.settings.rotate else 0.0
         edge_rng, surface_rng = wearing.spawn(2)
-        if losses.random() < job.settings.drop:
-            continue
         mask = 255 * piece.mask
         worn = wear_edge(mask, job.wear, edge_rng)
+        left = trace_contour(worn)
+        if losses.random() < job.settings.drop or not len(left):  # lost, or worn away
+            continue
         pixels, alpha, canvas_from_fragment = extract_piece(
             picture, worn, piece.left, piece.top, angle_rad, job.settings.margin
         )
         pixels = wear_surface(pixels, alpha, job.wear, surface_rng)
         fragment_id = f"{name}_{number:02d}"
         image = f"{image_folder}/{fragment_id}.png"
-        write_whole(folder / image, partial(write_png, pixels=np.dstack([pixels, alpha])))
-        contours[fragment_id] = trace_contour(mask) + (piece.left, piece.top)
+        write_whole(folder / image, partial(write_png, pixels=np.dstack([pixels, alpha]), dpi=dpi))
+        # Neighbours are those before the wear.
+        contours[fragment_id] = (left if worn is mask else trace_contour(mask)) + (piece.left, piece.top)
+        area_px = float(alpha.sum(dtype=np.float64) / 255)
         records.append(
             FragmentRecord(
-                fragment_id,
-                image,
-                name,
-                canvas_from_fragment,
-                area_px=float(alpha.sum(dtype=np.float64) / 255),
-                perimeter_px=perimeter(contours[fragment_id]),
+                fragment_id, image, name, canvas_from_fragment, dpi=dpi, area_px=area_px, perimeter_px=perimeter(left)
             )
         )
     pairs = true_pairs(contours, job.settings.touch, job.settings.min_overlap)
@@ -129,16 +130,27 @@ def truth_picture(collection: Collection, source: str, apart: float = 0.06) -> P
     return compose(placed, background=(236, 236, 232)).pixels
 
 
-def _tear_one(named: tuple[str, Path], out: Path, job: TearJob) -> str:
+def _tear_one(named: tuple[str, Path], out: Path, job: TearJob, max_pixels: int) -> str:
     """Tear one file; "" or what was wrong with it."""
     name, path = named
     try:
-        picture = read_image(path).pixels
+        picture = read_image(path, max_pixels=max_pixels)
     except ImageError as error:
         return str(error)
-    torn = tear_one_picture(picture, name, job, out, "fragments")
-    write_collection(replace(torn, folder=out / "torn" / name))
+    if min(picture.size) < _LEAST_SIDE:
+        return f"{path} is too small to tear ({picture.size[0]} x {picture.size[1]} pixels). Use a larger one."
+    torn = tear_one_picture(picture.pixels, name, job, out, "fragments", picture.dpi)
+    made_by = {"file": content_mark(path)}
+    write_collection(replace(torn, folder=out / "torn" / name, made_by=made_by))
     return ""
+
+
+def _mark_then(out: Path, name: str) -> str:
+    """The content mark of the file that was torn under this name, or "" if none was."""
+    try:
+        return str(read_collection(out / "torn" / name).made_by["file"])
+    except (CollectionError, KeyError):
+        return ""
 
 
 def _gather(out: Path, torn: Sequence[str], paths: dict[str, Path], root: Path, job: TearJob, split: str) -> Collection:
@@ -148,15 +160,20 @@ def _gather(out: Path, torn: Sequence[str], paths: dict[str, Path], root: Path, 
     if split == "paper":
         part_of = split_by_fragment((record.id for record in records), job.seed)
     else:
-        folders = {name: paths[name].resolve().parent.parts for name in torn}
-        inside = len(root.resolve().parts) - 1  # the folder that was named, and what is below it
-        by_picture = split_by_picture(((name, folders[name][inside:]) for name in torn), job.seed)
+        by_picture = split_by_picture(((name, _folders(paths[name], root)) for name in torn), job.seed)
         part_of = {record.id: by_picture[record.source] for record in records}
     pairs = keep_pairs([pair for collection in each for pair in collection.pairs], part_of)
     sources = {name: size for collection in each for name, size in collection.sources.items()}
     made_by = {"command": "tear", "split": split, **job.as_dict()}
     fragments = tuple(replace(record, part=part_of[record.id]) for record in records)
     return Collection(out, fragments, tuple(pairs), DIFFICULTY_THRESHOLDS, sources, made_by)
+
+
+def _folders(path: Path, root: Path) -> list[str]:
+    """The folder that was named, and those below it in which a file lies."""
+    if not root.is_dir():
+        return []
+    return [root.absolute().name, *path.relative_to(root).parent.parts]
 
 
 def _write_sheets(collection: Collection) -> None:

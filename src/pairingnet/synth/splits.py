@@ -33,10 +33,11 @@ def _part_in(folders: Sequence[str]) -> str:
 
 
 def _shuffled(names: list[str], seed: int) -> dict[str, str]:
+    names = sorted(names)
     order = np.random.default_rng(seed).permutation(len(names))
     total, ends = sum(RATIO), np.cumsum(RATIO)
     part_of = {}
     for position, index in enumerate(order):
         place = int(np.searchsorted(ends, position * total / len(names), side="right"))
-        part_of[sorted(names)[index]] = PARTS[place]
+        part_of[names[index]] = PARTS[place]
     return part_of
