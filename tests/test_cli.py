@@ -141,6 +141,20 @@ def test_stats_refuses_what_is_no_figure(torn: object, tmp_path: Path) -> None:
     assert result.returncode == 2 and ".png" in result.stderr
 
 
+def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
+    from pairingnet.io.collection import Collection
+
+    assert isinstance(torn, Collection)
+    small = ["--set", "width=16", "--set", "layers=1", "--set", "search_layers=1", "--set", "epochs=1", "--threads", 1]
+    for steps in (1, 2):
+        result = run("train", "matching", torn.folder, tmp_path / "run", "--budget", "0.001s", "--json", *small)
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["steps"] == steps
+    assert run("train", "matching", torn.folder, tmp_path / "run", "--budget", "soon").returncode == 2
+    result = run("train", "matching", torn.folder, tmp_path / "other", "--set", "fusions=gate")
+    assert result.returncode == 2 and "fusions" in result.stderr
+
+
 def test_prepare_and_annotate(tmp_path: Path) -> None:
     scans = tmp_path / "scans"
     scans.mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pairingnet
-from pairingnet.config import PrepareSettings, TearSettings, WearSettings
+from pairingnet.config import PaperSettings, PrepareSettings, TearSettings, TrainSettings, WearSettings
 from tests.conftest import ROOT
 
 SOURCE = ROOT / "src" / "pairingnet"
@@ -116,7 +116,7 @@ def test_the_readme_shows_the_two_commands() -> None:
     assert "make demo" in text and "make test" in text
 
 
-@pytest.mark.parametrize("settings", [TearSettings, WearSettings, PrepareSettings])
+@pytest.mark.parametrize("settings", [TearSettings, WearSettings, PrepareSettings, PaperSettings, TrainSettings])
 def test_every_setting_is_documented(settings: type) -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     for field in fields(settings):

@@ -223,6 +223,87 @@ def stats(
     _finish({**statistics.as_dict(), "figure": str(figure)}, lines, (), as_json)
 
 
+train_app = typer.Typer(help="Train the paper's network, in its two steps.", no_args_is_help=True)
+app.add_typer(train_app, name="train")
+
+
+@train_app.command("matching")
+def train_matching(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")],
+    validation: Annotated[Path | None, typer.Option(help="A collection to validate on after each epoch.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads; 0 is one per core.", min=0)] = 0,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Step 1: learn which contour points of two neighbours correspond.
+
+    --set reaches the network's settings (layers, fusion ...) and the training's (batch, epochs, gamma ...).
+    """
+    import torch
+
+    from pairingnet.io.collection import read_collection
+    from pairingnet.models.paper import PairingNet
+    from pairingnet.train.data import PairData
+    from pairingnet.train.loop import train
+    from pairingnet.train.matching import MatchingTask
+
+    if threads:
+        torch.set_num_threads(threads)
+    network_settings, settings = _network_settings({**_from_file(config), **_from_options(assignments)})
+    torch.manual_seed(settings.seed)
+    data, checked = (
+        None if folder is None else PairData(read_collection(folder), network_settings, settings.correspond)
+        for folder in (collection, validation)
+    )
+    assert data is not None
+    result = train(MatchingTask(PairingNet(network_settings), data, settings, checked), settings, out, _seconds(budget))
+    summary = {
+        "checkpoint": str(result.checkpoint),
+        "steps": result.step,
+        "seconds": round(result.seconds),
+        "loss": result.loss,
+        "finished": result.finished,
+    }
+    lines = [
+        f"{result.step} steps in {result.seconds / 60:.0f} minutes, loss {result.loss:.3f}"
+        + ("" if result.finished else "; run it again to go on"),
+        f"checkpoint  {result.checkpoint}",
+        f"log         {out / 'log.jsonl'}",
+    ]
+    _finish(summary, lines, (), as_json)
+
+
+def _network_settings(values: dict[str, Any]) -> tuple[Any, Any]:
+    """Settings of the network and of the training, from one list of names."""
+    from dataclasses import fields
+
+    from pairingnet.config import PaperSettings, TrainSettings, with_values
+
+    of_network = {field.name for field in fields(PaperSettings)}
+    network = with_values(PaperSettings(), {n: v for n, v in values.items() if n in of_network}, "train")
+    training = with_values(TrainSettings(), {n: v for n, v in values.items() if n not in of_network}, "train")
+    return network, training
+
+
+def _seconds(text: str | None) -> float:
+    """`90m`, `2h` or `300s` in seconds; no text is for ever."""
+    from pairingnet.errors import SettingsError
+
+    if text is None:
+        return float("inf")
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1]) * unit
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise SettingsError(f"'{text}' is not a time.", "Write a number and s, m or h, such as 90m.")
+    return value
+
+
 def _tear_job(seed: int, wear: str, values: dict[str, Any]) -> Any:
     from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
     from pairingnet.errors import SettingsError

@@ -1,0 +1,1 @@
+"""The networks: paper.py is the paper's; weights are loaded strictly and safely."""

@@ -1,0 +1,99 @@
+"""Contours of different lengths in one batch, without padding.
+
+The points of all fragments stand one after the other in one long list; `Rings` knows where each begins. A ring's
+neighbours are found by gathering each ring with a halo of its own points on both sides; after that, "the k-th
+neighbour of every point" is a plain slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Rings:
+    """lengths (F,): how many points each fragment has; T is their sum."""
+
+    lengths: tuple[int, ...]
+    device: torch.device
+
+    @property
+    def total(self) -> int:
+        return sum(self.lengths)
+
+    def halo(self, reach: int) -> tuple[Tensor, Tensor]:
+        """Indices (T + 2 * reach * F,) of every ring with `reach` of its own points before and after it, and
+        (T,) where each point's window of 2 * reach + 1 begins in that list."""
+        rows, windows = [], []
+        first = written = 0
+        for length in self.lengths:
+            around = torch.arange(-reach, length + reach, device=self.device) % length
+            rows.append(first + around)
+            windows.append(torch.arange(written, written + length, device=self.device))
+            first += length
+            written += length + 2 * reach
+        return torch.cat(rows), torch.cat(windows)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(T, C) as one tensor per fragment."""
+        return torch.split(x, list(self.lengths))
+
+
+class _WindowSum(torch.autograd.Function):
+    """out[t] = sum over k of weight[t, k] * x[t + k], for x (T + K - 1, C) and weight (T, K).
+
+    Row blocks that fit the cache, and no copy of x for every k: the plain gather needs K times the memory.
+    """
+
+    BLOCK = 1024
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        total, width = weight.shape
+        out = x.new_zeros((total, x.shape[1]))
+        columns = weight.t().contiguous()
+        for first in range(0, total, _WindowSum.BLOCK):
+            last = min(first + _WindowSum.BLOCK, total)
+            block = out[first:last]
+            for k in range(width):
+                block.addcmul_(x[first + k : last + k], columns[k, first:last, None])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient,) = gradients
+        x, weight = ctx.saved_tensors
+        total, width = weight.shape
+        to_x, to_columns = torch.zeros_like(x), weight.new_empty((width, total))
+        columns = weight.t().contiguous()
+        for first in range(0, total, _WindowSum.BLOCK):
+            last = min(first + _WindowSum.BLOCK, total)
+            block = gradient[first:last]
+            for k in range(width):
+                to_x[first + k : last + k].addcmul_(block, columns[k, first:last, None])
+                torch.sum(block * x[first + k : last + k], dim=1, out=to_columns[k, first:last])
+        return to_x, to_columns.t()
+
+
+def window_sum(x: Tensor, weight: Tensor) -> Tensor:
+    """(T, C): weighted sums over the windows of x (T + K - 1, C) with weight (T, K)."""
+    return torch.as_tensor(_WindowSum.apply(x, weight))  # type: ignore[no-untyped-call]
+
+
+def dropout(x: Tensor, share: float, training: bool) -> Tensor:
+    """Zero a share of the values (rounded to 1/256) and scale up the rest; eight decisions per random number.
+
+    Torch's own draws one number per value, which costs a tenth of a training step on a CPU.
+    """
+    dropped = round(256 * share)
+    if not training or dropped == 0:
+        return x
+    limits = torch.iinfo(torch.int64)
+    numbers = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(limits.min, limits.max)
+    kept = (numbers.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape)
+    return x * kept * (256 / (256 - dropped))

@@ -1,0 +1,54 @@
+"""Training states on disk: weights, optimizer and how far it got; loaded strictly, and without running any code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pairingnet.config import PaperSettings, with_values
+from pairingnet.errors import CollectionError
+from pairingnet.io.files import write_whole
+from pairingnet.models.paper import PairingNet
+
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What is needed to go on: network settings and weights, optimizer, steps done, seconds spent, all settings."""
+
+    network: dict[str, Any]
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[str, Any]
+    task: str
+    step: int
+    seconds: float
+    made_by: dict[str, Any]
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    content = {"version": VERSION, **vars(checkpoint)}
+    write_whole(path, lambda file: torch.save(content, file))
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; only tensors and plain values are accepted."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content.pop("version") != VERSION:
+            raise ValueError("it is of another version")
+        return Checkpoint(**content)
+    except FileNotFoundError:
+        raise CollectionError(f"There is no checkpoint {path}.", "Check the path, or train one first.") from None
+    except Exception as error:
+        raise CollectionError(f"{path} is no checkpoint ({error}).", "Train it again.") from error
+
+
+def network_of(checkpoint: Checkpoint) -> PairingNet:
+    """The network of a checkpoint, ready to be used."""
+    network = PairingNet(with_values(PaperSettings(), checkpoint.network, "the checkpoint"))
+    network.load_state_dict(checkpoint.weights, strict=True)
+    return network.eval()

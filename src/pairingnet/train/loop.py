@@ -1,0 +1,190 @@
+"""The one training loop: both steps of the paper run in it.
+
+A batch is cut into small pieces (a few pairs) that fit the cache; their gradients are added up. Every piece has
+its own random numbers, from the seed, the step and its place: so a run that was stopped and continued, or one on
+several processes, does what an uninterrupted one on one process does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pairingnet.config import TrainSettings, as_dict, differences
+from pairingnet.engine.local import progress_bar
+from pairingnet.errors import CollectionError
+from pairingnet.models.paper import PairingNet
+from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
+from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
+
+_SAVE_SECONDS = 300
+
+
+class Task(Protocol):
+    """One of the two training steps: what it trains, on which pieces, with which loss."""
+
+    name: str
+    network: PairingNet
+
+    def trained(self) -> nn.Module:
+        """The part of the network whose weights change."""
+
+    def steps(self, rng: np.random.Generator) -> list[list[list[int]]]:
+        """One epoch: batches of pieces of pair numbers."""
+
+    def pieces(self, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+        """The data of pieces, in order."""
+
+    def loss(self, piece: Any) -> tuple[Tensor, float]:
+        """The summed loss of a piece, and how many terms are in it."""
+
+    def validate(self) -> dict[str, float]:
+        """How good it is on the validation part; empty without one."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Where it got: steps and seconds in all, the last loss, and whether all epochs are done."""
+
+    checkpoint: Path
+    step: int
+    seconds: float
+    loss: float
+    finished: bool
+
+
+def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math.inf) -> TrainingResult:
+    """Train until the epochs are done or the budget is spent; continue where `out` stopped."""
+    keep_freed_memory()
+    rank, processes = start()
+    part = task.trained()
+    optimizer = torch.optim.Adam(part.parameters(), settings.rate, weight_decay=settings.decay)
+    path, made_by = out / "checkpoint.pt", {**as_dict(settings), "task": task.name}
+    first, before = _resume(path, task, optimizer, made_by)
+    per_epoch = len(task.steps(np.random.default_rng([settings.seed, 0])))
+    total = settings.epochs * per_epoch
+    began = saved = time.monotonic()
+    step, loss = first, float("nan")
+    log = _Log(out / "log.jsonl", rank)
+
+    def seconds() -> float:
+        return before + time.monotonic() - began
+
+    def save() -> None:
+        mean_over_processes(buffer for buffer in task.network.buffers() if buffer.is_floating_point())
+        if rank == 0:
+            save_checkpoint(
+                path,
+                Checkpoint(
+                    as_dict(task.network.settings),
+                    task.network.state_dict(),
+                    optimizer.state_dict(),
+                    task.name,
+                    step,
+                    seconds(),
+                    made_by,
+                ),
+            )
+
+    with progress_bar() as bar:
+        shown = bar.add_task(f"training {task.name}", total=total, completed=first)
+        spent = False
+        while step < total and not spent:
+            epoch, place = divmod(step, per_epoch)
+            batches = task.steps(np.random.default_rng([settings.seed, epoch]))[place:]
+            mine = [batch[rank::processes] for batch in batches]
+            data = task.pieces([group for batch in mine for group in batch])
+            for batch in mine:
+                part.train()
+                for group in optimizer.param_groups:
+                    group["lr"] = 0.5 * settings.rate * (1 + math.cos(math.pi * step / total))
+                seeds = [[settings.seed, step, rank + processes * number] for number in range(len(batch))]
+                loss = _one_step(task, optimizer, [next(data) for _ in batch], seeds)
+                step += 1
+                bar.update(shown, completed=step, description=f"training {task.name}, loss {loss:.3f}")
+                log.write({"step": step, "seconds": round(seconds(), 1), "loss": round(loss, 5)})
+                if time.monotonic() - saved > _SAVE_SECONDS:
+                    save()
+                    saved = time.monotonic()
+                spent = time.monotonic() - began >= budget_s
+                if spent:
+                    break
+            if step % per_epoch == 0:
+                part.eval()
+                log.write({"step": step, "seconds": round(seconds(), 1), **task.validate()})
+    save()
+    return TrainingResult(path, step, seconds(), loss, step >= total)
+
+
+def _one_step(
+    task: Task, optimizer: torch.optim.Optimizer, pieces: Sequence[Any], seeds: Sequence[Sequence[int]]
+) -> float:
+    """Add up the gradients of all pieces (of all processes), then change the weights; the mean loss."""
+    optimizer.zero_grad(set_to_none=False)
+    summed = torch.zeros(2, dtype=torch.float64)
+    for piece, seed in zip(pieces, seeds, strict=True):
+        torch.manual_seed(int(np.random.default_rng(seed).integers(2**62)))
+        loss, terms = task.loss(piece)
+        loss.backward()  # type: ignore[no-untyped-call]
+        summed += torch.tensor([float(loss.detach()), terms], dtype=torch.float64)
+    sum_over_processes([summed])
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    sum_over_processes(gradients)
+    for gradient in gradients:
+        gradient.div_(summed[1])
+    optimizer.step()
+    return float(summed[0] / summed[1])
+
+
+def _resume(path: Path, task: Task, optimizer: torch.optim.Optimizer, made_by: dict[str, Any]) -> tuple[int, float]:
+    """Load what was trained before; (steps, seconds) done."""
+    if not path.is_file():
+        return 0, 0.0
+    checkpoint = read_checkpoint(path)
+    now = {**made_by, **as_dict(task.network.settings)}
+    changed = differences({**checkpoint.made_by, **checkpoint.network}, now)
+    if changed:
+        raise CollectionError(
+            f"{path.parent} was trained with other settings ({'; '.join(changed)}).",
+            "Use the same settings, or another folder.",
+        )
+    task.network.load_state_dict(checkpoint.weights, strict=True)
+    optimizer.load_state_dict(checkpoint.optimizer)
+    return checkpoint.step, checkpoint.seconds
+
+
+class _Log:
+    """One JSON object a line; written by the first process only."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._path = path if rank == 0 else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, values: dict[str, float]) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep large blocks that are freed, instead of asking the system for new pages each step.
+
+    Training frees and takes the same few hundred megabytes at every step; clean pages cost more than the sums.
+    """
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "mallopt"):
+            mmap_threshold, trim_threshold = -3, -1
+            library.mallopt(mmap_threshold, 1 << 30)
+            library.mallopt(trim_threshold, 2**31 - 1)

@@ -1,0 +1,65 @@
+"""Step 1 of the paper: the matching network learns which contour points of two neighbours correspond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pairingnet.config import TrainSettings
+from pairingnet.models.paper import PairingNet, log_similarity
+from pairingnet.train.data import PairBatch, PairData
+from pairingnet.train.losses import focal_loss
+
+_PIECE = 4  # pairs whose activations stay in the cache
+
+
+class MatchingTask:
+    """Focal loss on the similarity matrices of true pairs."""
+
+    name = "matching"
+
+    def __init__(
+        self, network: PairingNet, data: PairData, settings: TrainSettings, validation: PairData | None = None
+    ) -> None:
+        self.network, self.data, self.settings, self.validation = network, data, settings, validation
+
+    def trained(self) -> nn.Module:
+        return self.network.matching
+
+    def steps(self, rng: np.random.Generator) -> list[list[list[int]]]:
+        order = rng.permutation(len(self.data)).tolist()
+        batches = [order[i : i + self.settings.batch] for i in range(0, len(order), self.settings.batch)]
+        return [[batch[i : i + _PIECE] for i in range(0, len(batch), _PIECE)] for batch in batches]
+
+    def pieces(self, groups: Sequence[Sequence[int]]) -> Iterator[PairBatch]:
+        return self.data.batches(groups)
+
+    def loss(self, piece: PairBatch) -> tuple[Tensor, float]:
+        features = self.network.local(piece.patches)
+        each = features.rings.split(features.fused)
+        total = features.fused.new_zeros(())
+        for number, (rows, columns) in enumerate(piece.correspondences):
+            similarity = log_similarity(each[2 * number], each[2 * number + 1])
+            total = total + focal_loss(similarity, rows, columns, self.settings.beta1, self.settings.gamma)
+        terms = float(sum(len(rows) for rows, _ in piece.correspondences))
+        return self.settings.loss_scale * total, self.settings.loss_scale * max(terms, 1.0)
+
+    def validate(self, most_pairs: int = 100) -> dict[str, float]:
+        """Share of the true correspondences that are the best of their row, within 3 points."""
+        if self.validation is None or not len(self.validation):
+            return {}
+        chosen = np.linspace(0, len(self.validation) - 1, min(most_pairs, len(self.validation))).astype(int)
+        shares = []
+        with torch.no_grad():
+            for piece in self.validation.batches([[int(number)] for number in chosen]):
+                features = self.network.local(piece.patches)
+                source, target = features.rings.split(features.fused)
+                rows, columns = piece.correspondences[0]
+                best = log_similarity(source, target).argmax(dim=1)[rows]
+                apart = (best - columns).abs()
+                apart = torch.minimum(apart, len(target) - apart)
+                shares.append(float((apart <= 3).float().mean()) if len(rows) else 0.0)
+        return {"validation_points": round(float(np.mean(shares)), 4)}

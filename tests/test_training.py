@@ -1,0 +1,105 @@
+"""Training goes on where it stopped, and is the same on one process and on two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pairingnet.config import PaperSettings, TrainSettings
+from pairingnet.errors import CollectionError
+from pairingnet.io.collection import Collection
+from pairingnet.models.paper import PairingNet
+from pairingnet.train.checkpoints import network_of, read_checkpoint
+from pairingnet.train.data import PairData
+from pairingnet.train.loop import train
+from pairingnet.train.matching import MatchingTask
+
+TINY = PaperSettings(width=16, layers=2, search_layers=1, search_width=8)
+SETTINGS = TrainSettings(batch=8, epochs=2, seed=3)
+
+
+def matching(collection: Collection, settings: TrainSettings = SETTINGS, pairs: int = 12) -> MatchingTask:
+    torch.manual_seed(settings.seed)
+    data = PairData(replace(collection, pairs=collection.pairs[:pairs]), TINY, settings.correspond)
+    return MatchingTask(PairingNet(TINY), data, settings, data)
+
+
+def losses(folder: Path) -> list[float]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_correspondences_lie_on_each_other(torn: Collection) -> None:
+    data = PairData(torn, TINY, 2.0)
+    for pair in torn.pairs:
+        rows, columns = data.correspondences(pair)
+        assert len(rows) > 0.6 * pair.overlap_px
+        source, target = data.input_of(pair.source).points[rows], data.input_of(pair.target).points[columns]
+        apart = torn.target_from_source(pair).apply(source) - target
+        assert (apart**2).sum(axis=1).max() <= 4.0
+
+
+def test_training_lowers_the_loss(torn: Collection, tmp_path: Path) -> None:
+    eager = replace(SETTINGS, epochs=8, rate=5e-3)
+    result = train(matching(torn, eager), eager, tmp_path)
+    seen = losses(tmp_path)
+    assert result.finished and result.step == len(seen) == 16
+    assert sum(seen[-4:]) < 0.95 * sum(seen[:4])
+    network = network_of(read_checkpoint(result.checkpoint))
+    assert not network.training
+
+
+def test_a_stopped_training_continues_to_the_same_weights(torn: Collection, tmp_path: Path) -> None:
+    whole = train(matching(torn), SETTINGS, tmp_path / "whole")
+    for _ in range(20):  # no time at all: one step a run
+        part = train(matching(torn), SETTINGS, tmp_path / "parts", budget_s=1e-9)
+        if part.finished:
+            break
+    assert part.finished and whole.step == part.step
+    one, other = read_checkpoint(whole.checkpoint), read_checkpoint(part.checkpoint)
+    for name, weight in one.weights.items():
+        assert torch.equal(weight, other.weights[name]), name
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+
+
+def test_other_settings_are_refused(torn: Collection, tmp_path: Path) -> None:
+    train(matching(torn), SETTINGS, tmp_path, budget_s=1e-9)
+    with pytest.raises(CollectionError, match=r"gamma: 8\.0 before, 4\.0 now"):
+        changed = replace(SETTINGS, gamma=4.0)
+        train(matching(torn, changed), changed, tmp_path)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(b"nonsense")
+    with pytest.raises(CollectionError, match=r"a\.pt"):
+        read_checkpoint(tmp_path / "a.pt")
+    with pytest.raises(CollectionError, match="no checkpoint"):
+        read_checkpoint(tmp_path / "b.pt")
+
+
+def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: Path) -> None:
+    train(matching(torn), replace(SETTINGS, epochs=2), tmp_path / "one")
+    script = (
+        "import sys, torch; from pathlib import Path;"
+        "from tests.test_training import matching, SETTINGS; from pairingnet.train.loop import train;"
+        "from pairingnet.io.collection import read_collection; torch.set_num_threads(1);"
+        "train(matching(read_collection(sys.argv[1])), SETTINGS, Path(sys.argv[2]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(torn.folder), str(tmp_path / "two")],
+            env={**environment, **address, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert losses(tmp_path / "two")[0] == pytest.approx(losses(tmp_path / "one")[0], rel=1e-4)
