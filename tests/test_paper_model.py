@@ -24,7 +24,7 @@ from pairingnet.models.paper import (
     log_similarity,
     ring_window_attention,
 )
-from pairingnet.models.rings import Rings, dropout, window_sum
+from pairingnet.models.rings import PointNorm, Rings, dropout, window_sum
 from pairingnet.prepare.patches import EDGE, INSIDE, patch_input, pixel_contour
 from pairingnet.train.data import pack
 from pairingnet.train.losses import focal_loss, info_nce
@@ -84,6 +84,26 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean() -> None:
     assert (y == 0).float().mean().item() == pytest.approx(0.2, abs=0.01)
     assert y.mean().item() == pytest.approx(1, abs=0.01)
     assert dropout(x, 0.2, training=False) is x
+
+
+def test_point_norm_is_batch_norm() -> None:
+    torch.manual_seed(0)
+    ours, theirs = PointNorm(5).double(), torch.nn.BatchNorm1d(5).double()
+    with torch.no_grad():
+        ours.weight.normal_()
+        ours.bias.normal_()
+    theirs.load_state_dict(ours.state_dict())
+    for _ in range(3):
+        x = (3 * torch.randn(40, 5, dtype=torch.double) + 7).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        (ours(x) ** 3).sum().backward()
+        (theirs(y) ** 3).sum().backward()
+        assert x.grad is not None and y.grad is not None
+        assert torch.allclose(x.grad, y.grad)
+    for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
+        assert torch.allclose(a, b)
+    assert torch.allclose(ours.weight.grad, theirs.weight.grad)  # type: ignore[arg-type]
+    assert torch.allclose(ours.eval()(x), theirs.eval()(x))
 
 
 # Formulas ------------------------------------------------------------------------------------------------------------

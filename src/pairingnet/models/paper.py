@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairingnet.config import PaperSettings
-from pairingnet.models.rings import Rings, dropout, window_sum
+from pairingnet.models.rings import PointNorm, Rings, dropout, window_sum
 from pairingnet.prepare.patches import EDGE, INSIDE
 
 
@@ -175,10 +175,10 @@ class GraphAttention(nn.Module):
     def forward(self, x: Tensor, halo: Tensor, windows: Tensor) -> Tensor:
         h = self.project(x)
         asking, neighbour = self.score(h).unbind(dim=1)
-        around = h[halo]
-        scores = neighbour[halo].unfold(0, 2 * self.reach + 1, 1) + asking[halo][self.reach : -self.reach, None]
+        around, beside, own = (x.index_select(0, halo) for x in (h, neighbour, asking))
+        scores = beside.unfold(0, 2 * self.reach + 1, 1) + own[self.reach : -self.reach, None]
         weight = torch.softmax(functional.leaky_relu(scores, 0.2), dim=1)
-        return window_sum(around, weight)[windows] + self.bias
+        return window_sum(around, weight).index_select(0, windows) + self.bias
 
 
 class ResGCN(nn.Module):
@@ -187,7 +187,7 @@ class ResGCN(nn.Module):
     def __init__(self, width: int, layers: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.reach, self.dropout = reach, dropout
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
+        self.norms = nn.ModuleList(PointNorm(width) for _ in range(layers))
         self.attentions = nn.ModuleList(GraphAttention(width, reach) for _ in range(layers))
 
     def forward(self, x: Tensor, rings: Rings) -> Tensor:
@@ -213,7 +213,7 @@ class GraphUNet(nn.Module):
         self.down = nn.ModuleList(GraphAttention(width, reach) for _ in range(self.DEPTH + 1))
         self.up = nn.ModuleList(GraphAttention(width, reach) for _ in range(self.DEPTH))
         self.choose = nn.ModuleList(nn.Linear(width, 1, bias=False) for _ in range(self.DEPTH))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(2 * self.DEPTH + 1))
+        self.norms = nn.ModuleList(PointNorm(width) for _ in range(2 * self.DEPTH + 1))
 
     def forward(self, x: Tensor, rings: Rings) -> Tensor:
         x = self._layer(0, self.down[0], x, rings)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,3 +97,51 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
     numbers = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(limits.min, limits.max)
     kept = (numbers.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape)
     return x * kept * (256 / (256 - dropped))
+
+
+class PointNorm(nn.BatchNorm1d):
+    """Batch normalisation of points (T, C), the same numbers as torch's, with sums as matrix products.
+
+    Torch's sums over the long axis of a (T, C) array take a fifth of a training step on a CPU.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        if not self.training:
+            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+            return x * scale + (self.bias - self.running_mean * scale)
+        out, mean, variance = _Normalised.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            unbiased = variance * (len(x) / max(len(x) - 1, 1))
+            self.running_mean.lerp_(mean, self.momentum or 0.0)
+            self.running_var.lerp_(unbiased, self.momentum or 0.0)
+            self.num_batches_tracked.add_(1)
+        return torch.as_tensor(out)
+
+
+class _Normalised(torch.autograd.Function):
+    """(x - mean) / deviation * weight + bias over the rows of x; also the mean and the variance."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        mean = _row_mean(x)
+        centred = x - mean
+        variance = _row_mean(centred * centred)
+        inverse = torch.rsqrt(variance + eps)
+        hat = centred.mul_(inverse)
+        ctx.save_for_backward(hat, inverse, weight)
+        ctx.mark_non_differentiable(mean, variance)
+        return torch.addcmul(bias, hat, weight), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        gradient = gradients[0]
+        hat, inverse, weight = ctx.saved_tensors
+        to_bias, to_weight = _row_mean(gradient), _row_mean(gradient * hat)
+        to_x = torch.addcmul(gradient - to_bias, hat, to_weight, value=-1).mul_(weight * inverse)
+        return to_x, to_weight * len(hat), to_bias * len(hat), None
+
+
+def _row_mean(x: Tensor) -> Tensor:
+    """(C,) mean over the rows of (T, C)."""
+    return (x.new_ones((1, len(x))) @ x)[0] / len(x)
