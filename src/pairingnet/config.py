@@ -173,6 +173,23 @@ class PaperSettings:
 
 
 @dataclass(frozen=True)
+class PaperMatchSettings:
+    """From a similarity matrix to a transform, as in the paper (3.4) and its published code."""
+
+    epsilon: float = 0.006  # similarities below this are noise
+    sample: int = 5  # correspondences that propose a transform
+    threshold: float = 10.0  # px a correspondence may stray from it
+    iterations: int = 4000  # most proposals
+    most_points: int = 4000  # correspondences used, the most similar ones
+    seed: int = 0  # of the proposals
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "threshold", "iterations", "most_points"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(self.sample >= 2, "sample", self.sample, "2 or more")
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -194,8 +211,10 @@ class TrainSettings:
         _require(self.decay >= 0, "decay", self.decay, "0 or more")
 
 
-AnySettings = TearSettings | WearSettings | PrepareSettings | PaperSettings | TrainSettings
-Settings = TypeVar("Settings", TearSettings, WearSettings, PrepareSettings, PaperSettings, TrainSettings)
+AnySettings = TearSettings | WearSettings | PrepareSettings | PaperSettings | PaperMatchSettings | TrainSettings
+Settings = TypeVar(
+    "Settings", TearSettings, WearSettings, PrepareSettings, PaperSettings, PaperMatchSettings, TrainSettings
+)
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the settings") -> Settings:

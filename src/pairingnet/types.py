@@ -77,6 +77,22 @@ class TruePair:
     seam: Points = field(default_factory=lambda: np.zeros((0, 2)))
 
 
+@dataclass(frozen=True, eq=False)
+class PairMatch:
+    """How two fragments fit, in a method's opinion.
+
+    target_from_source: None where it found no way, and `reason` says why; points (K, 2, 2): corresponding points of
+    the source (K, 0) and the target (K, 1) that support it; score: higher is more certain, comparable within a method.
+    """
+
+    source: str
+    target: str
+    target_from_source: Rigid2D | None
+    score: float = 0.0
+    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2, 2)))
+    reason: str = ""
+
+
 @dataclass(frozen=True)
 class FragmentRecord:
     """A fragment's line in `collection.json`: where its image is, and its true pose where that is known."""

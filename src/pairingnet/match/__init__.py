@@ -1,0 +1,1 @@
+"""Two fragments -> correspondences -> transform."""

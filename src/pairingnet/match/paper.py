@@ -1,0 +1,104 @@
+"""The paper's inference (3.4): similarity matrix -> cleaned matrix -> correspondences -> RANSAC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pairingnet.config import PaperMatchSettings
+from pairingnet.geometry import Points
+from pairingnet.match.ransac import ransac_rigid
+from pairingnet.models.paper import LocalFeatures, PairingNet, PatchBatch, log_similarity
+from pairingnet.models.rings import Rings
+from pairingnet.prepare.patches import PatchInput, patch_input
+from pairingnet.types import Fragment, PairMatch
+
+
+@dataclass(frozen=True, eq=False)
+class PaperFeatures:
+    """One fragment as the network knows it: points (N, 2); local (N, D), gate (N, D) or None; vector (G,), length 1."""
+
+    id: str
+    points: Points
+    local: torch.Tensor
+    vector: NDArray[np.float32]
+    gate: NDArray[np.float32] | None
+
+
+class PaperMethod:
+    """The paper's network, asked: features once, then as many pairs as wanted."""
+
+    def __init__(self, network: PairingNet, settings: PaperMatchSettings | None = None) -> None:
+        self.network = network.eval()
+        self.settings = settings or PaperMatchSettings()
+
+    def features(self, fragments: Iterable[Fragment]) -> Iterator[PaperFeatures]:
+        """Features of fragments, one at a time; they do not depend on each other."""
+        chosen = self.network.settings
+        for fragment in fragments:
+            inputs = patch_input(fragment, chosen.patch, chosen.texture)
+            with torch.no_grad():
+                local: LocalFeatures = self.network.local(_alone(inputs))
+                vector = self.network.vectors(local)[0]
+            gate = None if local.gate is None else local.gate.numpy()
+            yield PaperFeatures(fragment.id, inputs.points, local.fused, vector.numpy(), gate)
+
+    def match(self, source: PaperFeatures, target: PaperFeatures) -> PairMatch:
+        """How two fragments fit."""
+        with torch.no_grad():
+            similarity = log_similarity(source.local, target.local).exp().numpy()
+        rows, columns, values = correspondences(similarity, self.settings)
+        rng = np.random.default_rng(self.settings.seed)
+        fit = ransac_rigid(
+            source.points[rows],
+            target.points[columns],
+            rng,
+            self.settings.sample,
+            self.settings.threshold,
+            self.settings.iterations,
+        )
+        if fit.target_from_source is None:
+            reason = f"only {len(rows)} points look alike"
+            return PairMatch(source.id, target.id, None, reason=reason)
+        points = np.stack([source.points[rows], target.points[columns]], axis=1)[fit.inliers]
+        return PairMatch(source.id, target.id, fit.target_from_source, float(values[fit.inliers].sum()), points)
+
+
+def correspondences(
+    similarity: NDArray[np.float32], settings: PaperMatchSettings
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+    """Rows (K,), columns (K,) and values (K,) of the cleaned matrix (N, M), the largest first."""
+    cleaned = clean(similarity, settings.epsilon)
+    rows, columns = np.nonzero(cleaned)
+    values = cleaned[rows, columns]
+    order = np.argsort(-values, kind="stable")[: settings.most_points]
+    return rows[order], columns[order], values[order]
+
+
+def clean(similarity: NDArray[np.float32], epsilon: float) -> NDArray[np.float32]:
+    """Eq. (6): drop what is small, erode with K_e and dilate with K_d, both along the anti-diagonal.
+
+    Two neighbours run along their seam in opposite directions, so true matches lie on anti-diagonals. Contours
+    are rings, so the matrix is wrapped around at its borders.
+    """
+    kept = np.where(similarity >= epsilon, similarity, 0)
+    eroded = np.minimum(*_diagonal_neighbours(kept))
+    return np.maximum(eroded, np.maximum(*_diagonal_neighbours(eroded)))
+
+
+def _diagonal_neighbours(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The entries one step up-right and one step down-left of each."""
+    return np.roll(matrix, (1, -1), axis=(0, 1)), np.roll(matrix, (-1, 1), axis=(0, 1))
+
+
+def _alone(inputs: PatchInput) -> PatchBatch:
+    return PatchBatch(
+        Rings((len(inputs),), torch.device("cpu")),
+        torch.from_numpy(inputs.shape),
+        torch.from_numpy(inputs.texture),
+        torch.from_numpy(inputs.coordinates),
+    )

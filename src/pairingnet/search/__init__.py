@@ -1,0 +1,1 @@
+"""Features -> ranked candidates."""
