@@ -27,6 +27,8 @@ LAYERS = [
     "io",
     "prepare",
     "models",
+    "search",
+    "match",
     "assemble",
     "synth",
     "evaluate",
