@@ -150,6 +150,11 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
         result = run("train", "matching", torn.folder, tmp_path / "run", "--budget", "0.001s", "--json", *small)
         assert result.returncode == 0, result.stderr
         assert json.loads(result.stdout)["steps"] == steps
+    step1 = tmp_path / "run" / "checkpoint.pt"
+    second = ["--from", step1, "--set", "epochs=1", "--set", "batch=8", "--budget", "0.001s", "--threads", 1]
+    result = run("train", "searching", torn.folder, tmp_path / "search", *second)
+    assert result.returncode == 0, result.stderr
+    assert "1 steps" in result.stdout
     assert run("train", "matching", torn.folder, tmp_path / "run", "--budget", "soon").returncode == 2
     result = run("train", "matching", torn.folder, tmp_path / "other", "--set", "fusions=gate")
     assert result.returncode == 2 and "fusions" in result.stderr

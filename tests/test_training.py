@@ -19,7 +19,9 @@ from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import network_of, read_checkpoint
 from pairingnet.train.data import PairData
 from pairingnet.train.loop import train
+from pairingnet.train.losses import info_nce
 from pairingnet.train.matching import MatchingTask
+from pairingnet.train.searching import SearchingTask
 
 TINY = PaperSettings(width=16, layers=2, search_layers=1, search_width=8)
 SETTINGS = TrainSettings(batch=8, epochs=2, seed=3)
@@ -29,6 +31,11 @@ def matching(collection: Collection, settings: TrainSettings = SETTINGS, pairs: 
     torch.manual_seed(settings.seed)
     data = PairData(replace(collection, pairs=collection.pairs[:pairs]), TINY, settings.correspond)
     return MatchingTask(PairingNet(TINY), data, settings, data)
+
+
+def searching(collection: Collection, settings: TrainSettings = SETTINGS, pairs: int = 12) -> SearchingTask:
+    task = matching(collection, settings, pairs)
+    return SearchingTask(task.network, task.data, settings, task.data)
 
 
 def losses(folder: Path) -> list[float]:
@@ -84,13 +91,52 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "b.pt")
 
 
-def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: Path) -> None:
-    train(matching(torn), replace(SETTINGS, epochs=2), tmp_path / "one")
+def test_searching_leaves_the_matching_network_alone(torn: Collection, tmp_path: Path) -> None:
+    eager = replace(SETTINGS, epochs=6, rate=3e-3)
+    task = searching(torn, eager)
+    before = {name: value.clone() for name, value in task.network.matching.state_dict().items()}
+    train(task, eager, tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in task.network.matching.state_dict().items())
+    seen = losses(tmp_path)
+    assert sum(seen[-3:]) < sum(seen[:3])
+    assert 0 <= task.validate()["validation_recall_5"] <= 1
+
+
+def test_gradients_in_chunks_are_those_of_the_whole_batch(torn: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairingnet.train.searching._CHUNK", 3)
+    task = searching(torn)
+    numbers = list(range(8))
+    value, terms = task.backward(numbers)
+    chunked = {name: p.grad.clone() for name, p in task.trained().named_parameters() if p.grad is not None}
+    task.trained().zero_grad()
+    names = [name for i in numbers for name in (task.data.pairs[i].source, task.data.pairs[i].target)]
+    vectors = task.network.vectors(task._joined(names))
+    loss = info_nce(vectors[0::2], vectors[1::2], task._known(names), SETTINGS.temperature)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert terms == 1.0
+    assert value == pytest.approx(float(loss.detach()), rel=1e-4)
+    for name, p in task.trained().named_parameters():
+        assert p.grad is not None and torch.allclose(p.grad, chunked[name], atol=1e-5), name
+
+
+def test_known_neighbours_are_no_negatives(torn: Collection) -> None:
+    task = searching(torn)
+    names = [name for pair in task.data.pairs for name in (pair.source, pair.target)]
+    known = task._known(names)
+    for i, a in enumerate(names[0::2]):
+        for j, b in enumerate(names[1::2]):
+            neighbours = any({p.source, p.target} == {a, b} for p in task.data.pairs)
+            assert bool(known[i, j]) == (neighbours or a == b)
+
+
+@pytest.mark.parametrize("step", ["matching", "searching"])
+def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: Path, step: str) -> None:
+    train(matching(torn) if step == "matching" else searching(torn), SETTINGS, tmp_path / "one")
     script = (
         "import sys, torch; from pathlib import Path;"
-        "from tests.test_training import matching, SETTINGS; from pairingnet.train.loop import train;"
+        f"from tests.test_training import {step}, SETTINGS; from pairingnet.train.loop import train;"
         "from pairingnet.io.collection import read_collection; torch.set_num_threads(1);"
-        "train(matching(read_collection(sys.argv[1])), SETTINGS, Path(sys.argv[2]))"
+        f"train({step}(read_collection(sys.argv[1])), SETTINGS, Path(sys.argv[2]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000), "WORLD_SIZE": "2"}
@@ -101,5 +147,5 @@ def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: 
         )
         for rank in range(2)
     ]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
     assert losses(tmp_path / "two")[0] == pytest.approx(losses(tmp_path / "one")[0], rel=1e-4)

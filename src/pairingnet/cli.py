@@ -227,13 +227,19 @@ train_app = typer.Typer(help="Train the paper's network, in its two steps.", no_
 app.add_typer(train_app, name="train")
 
 
+TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
+Validation = Annotated[Path | None, typer.Option(help="A collection to validate on after each epoch.")]
+Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")]
+Threads = Annotated[int, typer.Option(help="Threads; 0 is one per core.", min=0)]
+
+
 @train_app.command("matching")
 def train_matching(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
-    out: Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")],
-    validation: Annotated[Path | None, typer.Option(help="A collection to validate on after each epoch.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")] = None,
-    threads: Annotated[int, typer.Option(help="Threads; 0 is one per core.", min=0)] = 0,
+    out: TrainOut,
+    validation: Validation = None,
+    budget: Budget = None,
+    threads: Threads = 0,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -244,22 +250,64 @@ def train_matching(
     """
     import torch
 
-    from pairingnet.io.collection import read_collection
     from pairingnet.models.paper import PairingNet
+    from pairingnet.train.matching import MatchingTask
+
+    network_settings, settings = _network_settings({**_from_file(config), **_from_options(assignments)})
+    torch.manual_seed(settings.seed)
+    network = PairingNet(network_settings)
+    _train(MatchingTask, network, settings, (collection, validation), out, budget, threads, as_json)
+
+
+@train_app.command("searching")
+def train_searching(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: TrainOut,
+    start: Annotated[Path, typer.Option("--from", help="The checkpoint of step 1.")],
+    validation: Validation = None,
+    budget: Budget = None,
+    threads: Threads = 0,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Step 2: learn one vector per fragment, close for neighbours; the network of step 1 is frozen.
+
+    --set reaches the training's settings; batch is 175 and decay 1e-3 where not set otherwise.
+    """
+    from pairingnet.train.checkpoints import network_of, read_checkpoint
+    from pairingnet.train.searching import SearchingTask
+
+    values = {"batch": 175, "decay": 1e-3, **_from_file(config), **_from_options(assignments)}
+    _, settings = _network_settings(values)
+    network = network_of(read_checkpoint(start))
+    _train(SearchingTask, network, settings, (collection, validation), out, budget, threads, as_json)
+
+
+def _train(
+    task: Any,
+    network: Any,
+    settings: Any,
+    folders: tuple[Path, Path | None],
+    out: Path,
+    budget: str | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    import torch
+
+    from pairingnet.io.collection import read_collection
     from pairingnet.train.data import PairData
     from pairingnet.train.loop import train
-    from pairingnet.train.matching import MatchingTask
 
     if threads:
         torch.set_num_threads(threads)
-    network_settings, settings = _network_settings({**_from_file(config), **_from_options(assignments)})
-    torch.manual_seed(settings.seed)
+    seconds = _seconds(budget)
     data, checked = (
-        None if folder is None else PairData(read_collection(folder), network_settings, settings.correspond)
-        for folder in (collection, validation)
+        None if folder is None else PairData(read_collection(folder), network.settings, settings.correspond)
+        for folder in folders
     )
-    assert data is not None
-    result = train(MatchingTask(PairingNet(network_settings), data, settings, checked), settings, out, _seconds(budget))
+    result = train(task(network, data, settings, checked), settings, out, seconds)
     summary = {
         "checkpoint": str(result.checkpoint),
         "steps": result.step,

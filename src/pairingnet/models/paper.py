@@ -322,7 +322,7 @@ class LinearTransformer(nn.Module):
     contour); the other half attend to a window of the ring around them.
     """
 
-    def __init__(self, width: int, layers: int, heads: int = 8, local_heads: int = 4, window: int = 64) -> None:
+    def __init__(self, width: int, layers: int, heads: int = 8, local_heads: int = 4, window: int = 32) -> None:
         super().__init__()
         self.attentions = nn.ModuleList(_MixedAttention(width, heads, local_heads, window) for _ in range(layers))
         self.feeds = nn.ModuleList(

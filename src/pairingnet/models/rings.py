@@ -49,7 +49,7 @@ class _WindowSum(torch.autograd.Function):
     Row blocks that fit the cache, and no copy of x for every k: the plain gather needs K times the memory.
     """
 
-    BLOCK = 1024
+    BLOCK = 2048
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pairingnet.config import TrainSettings, as_dict, differences
 from pairingnet.engine.local import progress_bar
@@ -43,11 +43,14 @@ class Task(Protocol):
     def steps(self, rng: np.random.Generator) -> list[list[list[int]]]:
         """One epoch: batches of pieces of pair numbers."""
 
+    def share(self, batch: list[list[int]], rank: int, processes: int) -> list[list[int]]:
+        """The pieces of a batch that this process works on."""
+
     def pieces(self, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
         """The data of pieces, in order."""
 
-    def loss(self, piece: Any) -> tuple[Tensor, float]:
-        """The summed loss of a piece, and how many terms are in it."""
+    def backward(self, piece: Any) -> tuple[float, float]:
+        """Add the gradients of a piece's summed loss; that loss, and how many terms are in it."""
 
     def validate(self) -> dict[str, float]:
         """How good it is on the validation part; empty without one."""
@@ -103,7 +106,7 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
         while step < total and not spent:
             epoch, place = divmod(step, per_epoch)
             batches = task.steps(np.random.default_rng([settings.seed, epoch]))[place:]
-            mine = [batch[rank::processes] for batch in batches]
+            mine = [task.share(batch, rank, processes) for batch in batches]
             data = task.pieces([group for batch in mine for group in batch])
             for batch in mine:
                 part.train()
@@ -131,18 +134,17 @@ def _one_step(
     task: Task, optimizer: torch.optim.Optimizer, pieces: Sequence[Any], seeds: Sequence[Sequence[int]]
 ) -> float:
     """Add up the gradients of all pieces (of all processes), then change the weights; the mean loss."""
-    optimizer.zero_grad(set_to_none=False)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for p in parameters:  # a process without a piece still has gradients to add, all zero
+        p.grad = torch.zeros_like(p)
     summed = torch.zeros(2, dtype=torch.float64)
     for piece, seed in zip(pieces, seeds, strict=True):
         torch.manual_seed(int(np.random.default_rng(seed).integers(2**62)))
-        loss, terms = task.loss(piece)
-        loss.backward()  # type: ignore[no-untyped-call]
-        summed += torch.tensor([float(loss.detach()), terms], dtype=torch.float64)
+        summed += torch.tensor(task.backward(piece), dtype=torch.float64)
     sum_over_processes([summed])
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    sum_over_processes(gradients)
-    for gradient in gradients:
-        gradient.div_(summed[1])
+    sum_over_processes(p.grad for p in parameters)
+    for p in parameters:
+        p.grad.div_(float(summed[1]))
     optimizer.step()
     return float(summed[0] / summed[1])
 

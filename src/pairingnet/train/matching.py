@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pairingnet.config import TrainSettings
 from pairingnet.models.paper import PairingNet, log_similarity
@@ -37,7 +37,10 @@ class MatchingTask:
     def pieces(self, groups: Sequence[Sequence[int]]) -> Iterator[PairBatch]:
         return self.data.batches(groups)
 
-    def loss(self, piece: PairBatch) -> tuple[Tensor, float]:
+    def share(self, batch: list[list[int]], rank: int, processes: int) -> list[list[int]]:
+        return batch[rank::processes]
+
+    def backward(self, piece: PairBatch) -> tuple[float, float]:
         features = self.network.local(piece.patches)
         each = features.rings.split(features.fused)
         total = features.fused.new_zeros(())
@@ -45,7 +48,9 @@ class MatchingTask:
             similarity = log_similarity(each[2 * number], each[2 * number + 1])
             total = total + focal_loss(similarity, rows, columns, self.settings.beta1, self.settings.gamma)
         terms = float(sum(len(rows) for rows, _ in piece.correspondences))
-        return self.settings.loss_scale * total, self.settings.loss_scale * max(terms, 1.0)
+        loss = self.settings.loss_scale * total
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()), self.settings.loss_scale * max(terms, 1.0)
 
     def validate(self, most_pairs: int = 100) -> dict[str, float]:
         """Share of the true correspondences that are the best of their row, within 3 points."""
