@@ -155,6 +155,11 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     result = run("train", "searching", torn.folder, tmp_path / "search", *second)
     assert result.returncode == 0, result.stderr
     assert "1 steps" in result.stdout
+    trained = tmp_path / "search" / "checkpoint.pt"
+    result = run("evaluate", torn.folder, "--model", trained, "--out", tmp_path / "scores", "--json", "--threads", 1)
+    assert result.returncode == 0, result.stderr
+    assert [row["difficulty"] for row in json.loads(result.stdout)] == ["All", "High", "Medium", "Low"]
+    assert (tmp_path / "scores" / "scores.md").is_file() and (tmp_path / "scores" / "scores.csv").is_file()
     assert run("train", "matching", torn.folder, tmp_path / "run", "--budget", "soon").returncode == 2
     result = run("train", "matching", torn.folder, tmp_path / "other", "--set", "fusions=gate")
     assert result.returncode == 2 and "fusions" in result.stderr

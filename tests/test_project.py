@@ -63,6 +63,8 @@ def test_imports_go_one_way() -> None:
 
 
 def test_metrics_know_nothing_of_methods() -> None:
+    for page in (SOURCE / "evaluate").glob("*.py"):
+        assert not any(layer_of(module) in ("models", "match", "search", "train") for module in imports_of(page))
     assert imports_of(SOURCE / "evaluate" / "metrics.py") == {"pairingnet.geometry"}
 
 

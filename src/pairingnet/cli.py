@@ -223,6 +223,36 @@ def stats(
     _finish({**statistics.as_dict(), "figure": str(figure)}, lines, (), as_json)
 
 
+@app.command()
+def evaluate(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    model: Annotated[Path, typer.Option(help="A checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Where the answers and the tables go.")],
+    part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads; 0 is one per core.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Ask a model about a collection, and score its answers as the paper does."""
+    import torch
+
+    from pairingnet.evaluate import scores
+    from pairingnet.evaluate.predictions import predict
+    from pairingnet.io.collection import read_collection
+    from pairingnet.io.resume import content_mark
+    from pairingnet.match.paper import PaperMethod
+    from pairingnet.train.checkpoints import network_of, read_checkpoint
+
+    if threads:
+        torch.set_num_threads(threads)
+    chosen = read_collection(collection)
+    chosen = chosen if part is None else chosen.part(part)
+    method = PaperMethod(network_of(read_checkpoint(model)), weights=content_mark(model))
+    rows = scores.score(chosen, predict(chosen, method, out))
+    for name, text in (("md", scores.as_markdown), ("csv", scores.as_csv), ("json", scores.as_json)):
+        (out / f"scores.{name}").write_text(text(rows) + "\n", encoding="utf-8")
+    print(scores.as_json(rows) if as_json else scores.as_markdown(rows))
+
+
 train_app = typer.Typer(help="Train the paper's network, in its two steps.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
 

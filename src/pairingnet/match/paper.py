@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairingnet.config import PaperMatchSettings
+from pairingnet.config import PaperMatchSettings, as_dict
 from pairingnet.geometry import Points
 from pairingnet.match.ransac import ransac_rigid
 from pairingnet.models.paper import LocalFeatures, PairingNet, PatchBatch, log_similarity
 from pairingnet.models.rings import Rings
 from pairingnet.prepare.patches import PatchInput, patch_input
+from pairingnet.search.cosine import rank_by_cosine
 from pairingnet.types import Fragment, PairMatch
 
 
@@ -32,9 +34,22 @@ class PaperFeatures:
 class PaperMethod:
     """The paper's network, asked: features once, then as many pairs as wanted."""
 
-    def __init__(self, network: PairingNet, settings: PaperMatchSettings | None = None) -> None:
+    name = "paper"
+
+    def __init__(self, network: PairingNet, settings: PaperMatchSettings | None = None, weights: str = "") -> None:
         self.network = network.eval()
         self.settings = settings or PaperMatchSettings()
+        self.weights = weights
+
+    def describe(self) -> dict[str, Any]:
+        """Network, matching, and a mark of the weights."""
+        return {**as_dict(self.network.settings), **as_dict(self.settings), "weights": self.weights}
+
+    def rank(self, features: Sequence[PaperFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """The `most` best candidates of each fragment, by the cosine of their vectors."""
+        if not features:
+            return np.zeros((0, most), dtype=np.intp), np.zeros((0, most), dtype=np.float32)
+        return rank_by_cosine(np.stack([each.vector for each in features]), most)
 
     def features(self, fragments: Iterable[Fragment]) -> Iterator[PaperFeatures]:
         """Features of fragments, one at a time; they do not depend on each other."""

@@ -1,0 +1,98 @@
+"""Predictions and truth -> the paper's table: one row for all pairs and one for each difficulty."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pairingnet.evaluate.metrics import (
+    STRICT_THRESHOLDS_PX,
+    MatchErrors,
+    both_directions,
+    by_difficulty,
+    match_errors,
+    match_scores,
+    ndcg_at_k,
+    recall_at_k,
+)
+from pairingnet.evaluate.predictions import Predictions
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.collection import Collection
+
+_KS = (5, 10, 20)
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One line of the table."""
+
+    method: str
+    difficulty: str
+    pairs: int
+    values: dict[str, float]
+
+
+def score(collection: Collection, predictions: Predictions) -> list[ScoreRow]:
+    """All metrics of the paper, and RR at 2, 4 and 8 px. Neighbours are looked for in both directions."""
+    number = {name: i for i, name in enumerate(predictions.ids)}
+    pairs = np.array([(number[p.source], number[p.target]) for p in collection.pairs], dtype=np.intp).reshape(-1, 2)
+    errors = [
+        _errors(collection, i, predictions.transforms.get((pair.source, pair.target)))
+        for i, pair in enumerate(collection.pairs)
+    ]
+    rows = []
+    for difficulty, where in by_difficulty([pair.difficulty for pair in collection.pairs]).items():
+        queries = both_directions(pairs[where])
+        matching = match_scores([errors[i] for i in where])
+        values = {f"R@{k}": recall_at_k(predictions.ranked, queries, k) for k in _KS}
+        values |= {f"NDCG@{k}": ndcg_at_k(predictions.ranked, queries, k) for k in _KS}
+        values |= {"RR": matching.rr, "HD": matching.hd_px, "RE": matching.re_rad, "NTE e-4": 1e4 * matching.nte}
+        values |= {f"<{limit:.0f} px": matching.within[limit] for limit in STRICT_THRESHOLDS_PX}
+        rows.append(ScoreRow(predictions.method, difficulty, len(where), values))
+    return rows
+
+
+def as_markdown(rows: Sequence[ScoreRow]) -> str:
+    """The table for a page, and for the eye."""
+    names = list(rows[0].values) if rows else []
+    lines = ["| method | difficulty | pairs | " + " | ".join(names) + " |", "|---" * (3 + len(names)) + "|"]
+    for row in rows:
+        cells = [_short(value) for value in row.values.values()]
+        lines.append("| " + " | ".join([row.method, row.difficulty, str(row.pairs), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def as_csv(rows: Sequence[ScoreRow]) -> str:
+    """The table for a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "difficulty", "pairs", *(rows[0].values if rows else [])])
+    for row in rows:
+        writer.writerow([row.method, row.difficulty, row.pairs, *(f"{v:.6g}" for v in row.values.values())])
+    return text.getvalue()
+
+
+def as_json(rows: Sequence[ScoreRow]) -> str:
+    """The table for a program."""
+    return json.dumps(
+        [{"method": r.method, "difficulty": r.difficulty, "pairs": r.pairs, **r.values} for r in rows], indent=1
+    )
+
+
+def _errors(collection: Collection, index: int, found: Rigid2D | None) -> MatchErrors:
+    pair = collection.pairs[index]
+    source, target = collection.by_id[pair.source], collection.by_id[pair.target]
+    assert source.canvas_from_fragment is not None
+    shared = source.canvas_from_fragment.inverse().apply(pair.seam)
+    return match_errors(found, collection.target_from_source(pair), shared, source.area_px, target.area_px)
+
+
+def _short(value: float) -> str:
+    if np.isnan(value):
+        return "-"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"

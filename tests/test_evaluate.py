@@ -1,0 +1,99 @@
+"""Answers are stored once and scored as the paper does; a perfect method gets a perfect score."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pairingnet.config import PaperSettings
+from pairingnet.errors import CollectionError
+from pairingnet.evaluate.predictions import predict, read_predictions
+from pairingnet.evaluate.scores import as_csv, as_json, as_markdown, score
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.collection import Collection
+from pairingnet.match.paper import PaperMethod
+from pairingnet.models.paper import PairingNet
+from pairingnet.types import Fragment, PairMatch
+
+
+class Oracle:
+    """Knows the truth, and is off by a given number of pixels."""
+
+    name = "oracle"
+
+    def __init__(self, collection: Collection, off_px: float = 0.0) -> None:
+        self.collection, self.off_px = collection, off_px
+        self.asked = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"off_px": self.off_px}
+
+    def features(self, fragments: Iterable[Fragment]) -> Iterable[str]:
+        return [fragment.id for fragment in fragments]
+
+    def rank(self, features: Sequence[str], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        number = {name: i for i, name in enumerate(features)}
+        ranked = np.full((len(features), most), -1, dtype=np.intp)
+        filled = [0] * len(features)
+        for pair in self.collection.pairs:
+            for a, b in ((pair.source, pair.target), (pair.target, pair.source)):
+                ranked[number[a], filled[number[a]]] = number[b]
+                filled[number[a]] += 1
+        return ranked, np.zeros(ranked.shape, dtype=np.float32)
+
+    def match(self, source: str, target: str) -> PairMatch:
+        self.asked += 1
+        pair = next(p for p in self.collection.pairs if (p.source, p.target) == (source, target))
+        return PairMatch(source, target, Rigid2D(0, self.off_px, 0) @ self.collection.target_from_source(pair), 1.0)
+
+
+def test_a_perfect_method_is_perfect(torn: Collection, tmp_path: Path) -> None:
+    rows = score(torn, predict(torn, Oracle(torn), tmp_path))
+    assert [row.difficulty for row in rows] == ["All", "High", "Medium", "Low"]
+    assert sum(row.pairs for row in rows[1:]) == rows[0].pairs == len(torn.pairs)
+    for row in rows:
+        if row.pairs:
+            assert row.values["R@20"] == row.values["RR"] == row.values["<2 px"] == 1.0
+            assert row.values["HD"] == pytest.approx(0, abs=1e-3)
+    # Among neighbours of all difficulties those of one are not all in front.
+    assert rows[0].values["NDCG@20"] == 1.0
+
+
+def test_an_error_in_pixels_is_seen_as_such(torn: Collection, tmp_path: Path) -> None:
+    values = score(torn, predict(torn, Oracle(torn, off_px=5.0), tmp_path))[0].values
+    assert (values["RR"], values["<2 px"], values["<4 px"], values["<8 px"]) == (1.0, 0.0, 0.0, 1.0)
+    assert values["RE"] == pytest.approx(0, abs=1e-6)
+
+
+def test_answers_are_asked_for_once(torn: Collection, tmp_path: Path) -> None:
+    oracle = Oracle(torn)
+    first = predict(torn, oracle, tmp_path)
+    again = predict(torn, oracle, tmp_path)
+    assert oracle.asked == len(torn.pairs)
+    assert np.array_equal(first.ranked, again.ranked) and set(first.seconds) == {"features", "search", "matching"}
+    with pytest.raises(CollectionError, match=r"off_px: 0\.0 before, 3\.0 now"):
+        predict(torn, Oracle(torn, off_px=3.0), tmp_path)
+    with pytest.raises(CollectionError, match="no predictions"):
+        read_predictions(tmp_path / "nowhere")
+
+
+def test_tables_say_the_same_in_every_form(torn: Collection, tmp_path: Path) -> None:
+    rows = score(torn, predict(torn, Oracle(torn, off_px=5.0), tmp_path))
+    assert as_markdown(rows).splitlines()[2].startswith("| oracle | All | ")
+    assert as_csv(rows).splitlines()[0].split(",")[:4] == ["method", "difficulty", "pairs", "R@5"]
+    assert json.loads(as_json(rows))[0]["HD"] == pytest.approx(rows[0].values["HD"])
+    assert as_markdown([]).startswith("| method")
+
+
+def test_the_papers_method_answers(torn: Collection, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = PairingNet(PaperSettings(width=16, layers=2, search_layers=1, search_width=8))
+    rows = score(torn, predict(torn, PaperMethod(network), tmp_path))
+    assert 0 <= rows[0].values["RR"] <= 1 and 0 < rows[0].values["R@20"] <= 1
