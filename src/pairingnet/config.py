@@ -199,13 +199,12 @@ class TrainSettings:
     decay: float = 5e-4  # weight decay (the published code: 5e-4 in matching, 1e-3 in searching)
     beta1: float = 0.55  # focal loss: weight of true correspondences (eq. 5)
     gamma: float = 8.0  # focal loss: how little easy ones count
-    loss_scale: float = 400.0  # focal loss is multiplied by this
     temperature: float = 0.12  # of InfoNCE in searching
     correspond: float = 2.0  # px between contour points that correspond
     seed: int = 0  # of the weights, the order of the pairs and the dropout
 
     def __post_init__(self) -> None:
-        for name in ("batch", "epochs", "rate", "gamma", "loss_scale", "temperature", "correspond"):
+        for name in ("batch", "epochs", "rate", "gamma", "temperature", "correspond"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         _require(0 <= self.beta1 <= 1, "beta1", self.beta1, "between 0 and 1")
         _require(self.decay >= 0, "decay", self.decay, "0 or more")

@@ -48,9 +48,8 @@ class MatchingTask:
             similarity = log_similarity(each[2 * number], each[2 * number + 1])
             total = total + focal_loss(similarity, rows, columns, self.settings.beta1, self.settings.gamma)
         terms = float(sum(len(rows) for rows, _ in piece.correspondences))
-        loss = self.settings.loss_scale * total
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach()), self.settings.loss_scale * max(terms, 1.0)
+        total.backward()  # type: ignore[no-untyped-call]
+        return float(total.detach()), max(terms, 1.0)
 
     def validate(self, most_pairs: int = 100) -> dict[str, float]:
         """Share of the true correspondences that are the best of their row, within 3 points."""
