@@ -165,6 +165,24 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     assert result.returncode == 2 and "fusions" in result.stderr
 
 
+def test_interrupted_training_keeps_every_step(torn: object, tmp_path: Path) -> None:
+    from pairingnet.io.collection import Collection
+    from pairingnet.train.checkpoints import read_checkpoint
+
+    assert isinstance(torn, Collection)
+    small = ["--set", "width=16", "--set", "layers=1", "--set", "search_layers=1", "--set", "batch=2", "--threads", "1"]
+    command = [sys.executable, "-m", "pairingnet", "train", "matching", str(torn.folder), str(tmp_path / "run"), *small]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "run" / "log.jsonl"
+    while not log.is_file() or len(log.read_text().splitlines()) < 3:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode != 0 and "again to continue" in complaint
+    steps = sum("loss" in line for line in log.read_text().splitlines())
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt").step == steps >= 3
+
+
 def test_prepare_and_annotate(tmp_path: Path) -> None:
     scans = tmp_path / "scans"
     scans.mkdir()

@@ -10,11 +10,15 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,7 +104,7 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
                 ),
             )
 
-    with progress_bar() as bar:
+    with _finish_step_when_interrupted() as interrupted, progress_bar() as bar:
         shown = bar.add_task(f"training {task.name}", total=total, completed=first)
         spent = False
         while step < total and not spent:
@@ -120,14 +124,30 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
                 if time.monotonic() - saved > _SAVE_SECONDS:
                     save()
                     saved = time.monotonic()
-                spent = time.monotonic() - began >= budget_s
+                spent = interrupted() or time.monotonic() - began >= budget_s
                 if spent:
                     break
             if step % per_epoch == 0:
                 part.eval()
                 log.write({"step": step, "seconds": round(seconds(), 1), **task.validate()})
-    save()
+        save()
     return TrainingResult(path, step, seconds(), loss, step >= total)
+
+
+@contextmanager
+def _finish_step_when_interrupted() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C ends the step under way and stores it, instead of losing it; then it is passed on."""
+    asked: list[tuple[int, FrameType | None]] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, lambda *arguments: asked.append(arguments))
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked and callable(before):
+        before(*asked[0])
 
 
 def _one_step(
