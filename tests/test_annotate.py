@@ -79,7 +79,7 @@ def test_a_piece_of_another_scale_is_resampled(shabby: Collection, tmp_path: Pat
     assert annotated.by_id[odd].area_px == pytest.approx(shabby.by_id[odd].area_px, rel=0.02)
     # Asked again, it says the same: the scan itself was left as it was.
     job = PrepareJob(PrepareSettings())
-    prepared = prepare_collection(tmp_path / "scans", tmp_path / "out", job, over_truth=True).collection
+    prepared = prepare_collection(tmp_path / "scans", tmp_path / "out", job, store=False).collection
     again = annotate_from_picture(prepared, PICTURE).collection.by_id[odd]
     assert again.area_px == pytest.approx(annotated.by_id[odd].area_px, rel=0.01)  # FLANN's trees differ a little
     assert load_fragment(annotated, odd).alpha.shape < load_fragment(prepared, odd).alpha.shape
@@ -93,6 +93,12 @@ def test_resampling_does_not_darken_the_edge() -> None:
         colours, mask = warp_fragment(pixels, alpha, matrix, (240, 240))
         assert np.abs(colours[mask >= 16].astype(int) - 200).max() <= 2
         assert (mask >= 128).sum() == pytest.approx(factor**2 * (alpha > 0).sum(), rel=0.01)
+
+
+def test_one_large_stranger_does_not_set_the_scale() -> None:
+    points = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]])
+    others = [Placement(points, points, 0.8) for _ in range(3)]
+    assert common_scale([Placement(50 * points, points, 0.5), *others]) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("scales", [[1.0, 0.8], [0.8, 0.8, 1.3], [1.0005]])

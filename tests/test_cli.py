@@ -199,3 +199,8 @@ def test_prepare_and_annotate(tmp_path: Path) -> None:
     result = run("annotate", tmp_path / "truth.json", scans, tmp_path / "placed", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["placed"] == 2
+    truth = (tmp_path / "placed" / "collection.json").read_text()
+    write_png(tmp_path / "blank.png", np.full((300, 300, 3), 90, dtype=np.uint8))
+    for reference in ("blank.png", "nowhere.png"):  # what fails takes nothing away
+        assert run("annotate", tmp_path / reference, scans, tmp_path / "placed").returncode == 2
+    assert (tmp_path / "placed" / "collection.json").read_text() == truth

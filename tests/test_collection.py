@@ -332,7 +332,19 @@ def test_results_inside_the_input_are_not_input(scans: Path) -> None:
         assert len(prepare_collection(scans, scans / "out", JOB).collection) == 3
     shutil.rmtree(scans / "out")
     for _ in range(2):
-        assert len(tear_collection(scans, scans / "out", small_job()).collection.sources) == 3
+        around = scans / ".." / scans.name / "out"
+        assert len(tear_collection(scans, around, small_job()).collection.sources) == 3
+    with pytest.raises(ImageError, match="lies in the output"):
+        prepare_collection(scans, scans.parent, JOB)
+
+
+def test_lost_seams_are_written_again(torn: Collection, tmp_path: Path) -> None:
+    moved = replace(torn, folder=tmp_path)
+    assert write_collection(moved)
+    assert not write_collection(moved)
+    (tmp_path / "seams.npy").unlink()
+    assert write_collection(moved)
+    assert len(read_collection(tmp_path).pairs) == len(torn.pairs)
 
 
 def test_removed_and_repaired_scans_show_in_the_collection(scans: Path, tmp_path: Path) -> None:

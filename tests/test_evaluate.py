@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def test_answers_are_asked_for_once(torn: Collection, tmp_path: Path) -> None:
     assert np.array_equal(first.ranked, again.ranked) and set(first.seconds) == {"features", "search", "matching"}
     with pytest.raises(CollectionError, match=r"off_px: 0\.0 before, 3\.0 now"):
         predict(torn, Oracle(torn, off_px=3.0), tmp_path)
+    with pytest.raises(CollectionError, match="collection:"):
+        predict(replace(torn, fragments=torn.fragments[::-1]), oracle, tmp_path)
     with pytest.raises(CollectionError, match="no predictions"):
         read_predictions(tmp_path / "nowhere")
 

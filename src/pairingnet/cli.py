@@ -178,9 +178,9 @@ def annotate(
 
     known = read_truth(reference) if is_truth_file(reference) else None
     job = _prepare_job(None, max_megapixels, _from_options(assignments))
-    prepared = prepare_collection(fragments, out, job, jobs, over_truth=True)
+    prepared = prepare_collection(fragments, out, job, jobs, store=False)
     if known is None:
-        result = annotate_from_picture(prepared.collection, reference, max_gap, min_overlap)
+        result = annotate_from_picture(prepared.collection, reference, max_gap, min_overlap, job.max_pixels)
     else:
         files = [path.name for path in image_files(fragments, leave_out=out)]
         result = annotate_from_poses(prepared.collection, known, reference.stem, files, max_gap, min_overlap)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ class Predictions:
 
 def predict(collection: Collection, method: Method, out: Path) -> Predictions:
     """Ask a method about all fragments and all true pairs, unless `out` holds its answers already."""
-    wanted = {"method": method.name, "fragments": len(collection), "pairs": len(collection.pairs), **method.describe()}
+    wanted = {"method": method.name, "collection": _mark(collection), **method.describe()}
     if (out / "method.json").is_file():
         return _same(out, wanted)
     seconds: dict[str, float] = {}
@@ -99,6 +100,16 @@ def read_predictions(out: Path) -> Predictions:
         for m in matches
     }
     return Predictions(ids, ranked, transforms, told["wanted"]["method"], told["seconds"])
+
+
+def _mark(collection: Collection) -> str:
+    """A mark of what is asked about: the fragments' images, their names, and the pairs."""
+    mark = 0
+    for record in collection.fragments:
+        mark = zlib.crc32((collection.folder / record.image).read_bytes(), zlib.crc32(record.id.encode(), mark))
+    for pair in collection.pairs:
+        mark = zlib.crc32(f"{pair.source} {pair.target}".encode(), mark)
+    return f"{len(collection)} fragments, {len(collection.pairs)} pairs, {mark:08x}"
 
 
 def _same(out: Path, wanted: dict[str, Any]) -> Predictions:

@@ -103,11 +103,12 @@ def write_collection(collection: Collection) -> bool:
     content["sources"] = [{"id": s, "width": w, "height": h} for s, (w, h) in collection.sources.items()]
     content["fragments"] = [record_as_json(record) for record in collection.fragments]
     content["pairs"] = [pair_as_json(pair, span) for pair, span in zip(collection.pairs, spans, strict=True)]
-    path = collection.folder / FILE_NAME
-    if path.is_file() and path.read_text(encoding="utf-8") == as_lines(content):
+    path, beside = collection.folder / FILE_NAME, collection.folder / SEAMS_NAME
+    same_content = path.is_file() and path.read_text(encoding="utf-8") == as_lines(content)
+    if same_content and (not len(seams) or _stored(beside, seams)):
         return False
     if len(seams):
-        write_array(collection.folder / SEAMS_NAME, seams)
+        write_array(beside, seams)
     write_json(path, content)
     return True
 
@@ -205,6 +206,10 @@ def _pair(entry: Mapping[str, Any], seams: np.ndarray[Any, np.dtype[np.float32]]
         entry["difficulty"],
         seams[first : first + count].astype(np.float64),
     )
+
+
+def _stored(path: Path, array: np.ndarray[Any, np.dtype[np.float32]]) -> bool:
+    return path.is_file() and np.array_equal(np.load(path, allow_pickle=False), array)
 
 
 def _packed_seams(

@@ -45,8 +45,10 @@ def image_files(path: Path, leave_out: Path | None = None) -> list[Path]:
         for file in sorted(path.rglob("*"))
         if file.suffix.lower() in SUFFIXES
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and (leave_out is None or not file.absolute().is_relative_to(leave_out.absolute()))
+        and (leave_out is None or not file.resolve().is_relative_to(leave_out.resolve()))
     ]
+    if leave_out is not None and path.resolve().is_relative_to(leave_out.resolve()):
+        raise ImageError(f"The input {path} lies in the output {leave_out}.", "Choose another output folder.")
     if not files:
         raise ImageError(f"There is no picture in {path}.", f"Put files there that end in {', '.join(SUFFIXES)}.")
     return files
@@ -66,12 +68,11 @@ def read_pages(path: str | Path, max_pixels: int = MAX_PIXELS, only: int | None 
     data = _bytes_of(path)
     try:
         with _pillow_without_opinions(), _opened(data, path) as file:
-            for page in range(_page_count(file)):
+            for page in _pages_of(file):
                 if only is None or page == only:
                     file.seek(page)
                     _check_size(file.size, path, max_pixels)
-                    if not _is_thumbnail(file):
-                        yield _decode_page(file, data, path, page)
+                    yield _decode_page(file, data, path, page)
     except ImageError:
         raise
     except Exception as error:  # decoders raise all kinds of things on broken data
@@ -133,14 +134,20 @@ def _opened(data: bytes, path: Path) -> Pillow.Image:
         ) from error
 
 
-def _page_count(file: Pillow.Image) -> int:
-    """Phones store a second view behind a JPEG (MPO); that is no page."""
-    return 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+def _pages_of(file: Pillow.Image) -> list[int]:
+    """The pages that show something of their own.
 
-
-def _is_thumbnail(file: Pillow.Image) -> bool:
-    """TIFF marks pages that are small copies of others."""
-    return file.format == "TIFF" and bool(int(_tag(file, _NEW_SUBFILE_TYPE, 0)) & 1)
+    Phones store a second view behind a JPEG (MPO), and TIFF marks small copies of other pages.
+    """
+    count = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+    if file.format != "TIFF":
+        return list(range(count))
+    own = []
+    for page in range(count):
+        file.seek(page)
+        if not int(_tag(file, _NEW_SUBFILE_TYPE, 0)) & 1:
+            own.append(page)
+    return own or list(range(count))
 
 
 def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
@@ -157,7 +164,7 @@ def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
 def _decode_page(file: Pillow.Image, data: bytes, path: Path, page: int) -> Image:
     dpi = _dpi_of(file)
     if _is_deep_tiff(file):
-        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(file, data, page)))
+        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(file, data, path, page)))
     else:
         file.load()
         pixels, alpha = _split(_rgb_of(ImageOps.exif_transpose(file)))
@@ -170,14 +177,16 @@ def _is_deep_tiff(file: Pillow.Image) -> bool:
     return max(_numbers(file, _BITS_PER_SAMPLE, 8)) > 8
 
 
-def _decode_deep_tiff(file: Pillow.Image, data: bytes, page: int) -> NDArray[np.generic]:
+def _decode_deep_tiff(file: Pillow.Image, data: bytes, path: Path, page: int) -> NDArray[np.generic]:
     """A page with sixteen bits a sample, upright. Rare layouts are refused rather than guessed."""
     white_is_zero, grey, rgb, separate = 0, 1, 2, 2
     photometric = int(_tag(file, _PHOTOMETRIC, grey))
     if set(_numbers(file, _BITS_PER_SAMPLE, 8)) != {16} or set(_numbers(file, _SAMPLE_FORMAT, 1)) != {1}:
-        raise ValueError("its samples have neither 8 nor 16 bits; save it with 8 or 16 bits a channel")
+        raise ImageError(f"{path} has samples of neither 8 nor 16 bits.", "Save it with 8 or 16 bits a channel.")
     if photometric not in (white_is_zero, grey, rgb) or int(_tag(file, _PLANAR, 1)) == separate:
-        raise ValueError("its 16-bit layout is rare; save it as interleaved RGB or grey, or with 8 bits a channel")
+        raise ImageError(
+            f"{path} has a rare 16-bit layout.", "Save it as interleaved RGB or grey, or with 8 bits a channel."
+        )
     found, pages = cv2.imdecodemulti(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1))
     if not found or not pages:
         raise ValueError("its TIFF layout is not supported")

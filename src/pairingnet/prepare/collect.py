@@ -53,16 +53,15 @@ class PreparedResult:
     bad_files: tuple[str, ...]
 
 
-def prepare_collection(
-    scans: Path, out: Path, job: PrepareJob, jobs: int = 1, over_truth: bool = False
-) -> PreparedResult:
+def prepare_collection(scans: Path, out: Path, job: PrepareJob, jobs: int = 1, store: bool = True) -> PreparedResult:
     """Find the fragments in all files of a folder; files prepared before and not changed since are left alone.
 
-    A collection that has got its truth since is not written over, unless `over_truth` says so.
+    A collection that has got its truth since is not written over. With `store` False none is written at all:
+    the caller adds the truth and writes it.
     """
     files = named_files(scans, out)
     remember_settings(out, "prepared", as_dict(job.settings))
-    if not over_truth:
+    if store:
         _keep_truth(out)
     missing = [(name, path) for name, path in files.items() if _state(path) != _good_state_then(out, name)]
     run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
@@ -76,7 +75,7 @@ def prepare_collection(
         raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
     made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
     collection = Collection(out, fragments, made_by=made_by)
-    if write_collection(collection):
+    if store and (write_collection(collection) or missing):
         first = islice(collection.fragments, _SHEET_FRAGMENTS)
         sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
         write_jpeg(out / "contact_sheet.jpg", sheet)

@@ -26,7 +26,7 @@ from pairingnet.errors import TruthError
 from pairingnet.geometry import Points, Rigid2D, fit_rigid, perimeter
 from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import read_image, write_jpeg, write_png
+from pairingnet.io.images import MAX_PIXELS, read_image, write_jpeg, write_png
 from pairingnet.io.truth import KnownPoses
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
@@ -74,10 +74,14 @@ class Annotated:
 
 
 def annotate_from_picture(
-    collection: Collection, picture_path: Path, max_gap_px: float = 6.0, min_overlap_px: float = 50.0
+    collection: Collection,
+    picture_path: Path,
+    max_gap_px: float = 6.0,
+    min_overlap_px: float = 50.0,
+    max_pixels: int = MAX_PIXELS,
 ) -> Annotated:
     """Place the fragments of a collection in a complete picture; the collection is written again with truth."""
-    picture = PictureIndex(read_image(picture_path).pixels)
+    picture = PictureIndex(read_image(picture_path, max_pixels=max_pixels).pixels)
     fragments = [load_fragment(collection, record.id) for record in collection.fragments]
     with progress_bar() as bar:
         first = {
@@ -215,7 +219,8 @@ def common_scale(placements: Sequence[Placement]) -> float:
     # Many key points far apart tell the scale best.
     weights = np.array([((p.in_fragment - p.in_fragment.mean(axis=0)) ** 2).sum() for p in placements])
     alike = np.abs(scales[None] / scales[:, None] - 1) < _SAME_SCALE  # (F, F)
-    near = alike[np.argmax(alike @ weights)]
+    most = alike.sum(axis=1) + alike @ (weights / weights.sum()) / 2  # by number, and by weight between equals
+    near = alike[np.argmax(most)]
     scale = float(np.average(scales[near], weights=weights[near]))
     return 1.0 if abs(scale - 1) < 0.002 else scale
 

@@ -75,7 +75,7 @@ def tear_collection(
     if not torn:
         raise ImageError(f"No picture in {pictures} could be torn: {next(iter(bad.values()))}", "Mend the files.")
     collection = _gather(out, torn, files, pictures, job, split)
-    if write_collection(collection):
+    if write_collection(collection) or missing:
         _write_sheets(collection)
     return TornResult(collection, len(missing) - len(bad), tuple(bad.values()))
 
