@@ -95,7 +95,7 @@ def sheets(shared: Path, _scratch: Path) -> Iterator[Row]:
     mats = {"grey": (128, 128, 128), "white": (246, 246, 244), "black": (12, 12, 14), "green": (40, 120, 60)}
     for name, mat in mats.items():
         whole, exact, total = 0, 0, 0
-        paths = image_files(shared / "photos/val")[:10]
+        paths = image_files(shared / "photos/test")[:10]
         for path in paths:
             with tempfile.TemporaryDirectory() as folder:
                 torn = tear_one_picture(read_image(path).pixels, path.stem, CLEAN, Path(folder), "fragments")
@@ -121,7 +121,7 @@ def annotating(shared: Path, scratch: Path) -> Iterator[Row]:
     drift = replace(CLEAN, wear=WearSettings(colour=0.08, noise=3.0, jpeg=85))
     for factor in (0.8, 1.0, 1.25):
         right, total, unplaced, shares = 0, 0, 0, []
-        for path in image_files(shared / "photos/val")[:20]:
+        for path in image_files(shared / "photos/test")[:20]:
             work = scratch / f"{factor}_{path.stem}"
             torn = tear_one_picture(read_image(path).pixels, path.stem, drift, work / "torn", "fragments")
             _store_scaled(torn, factor, work / "scans")

@@ -18,10 +18,10 @@ import torch
 from pairingnet.config import WEAR_LEVELS, PaperSettings, TearSettings, TrainSettings
 from pairingnet.io.images import image_files, read_image
 from pairingnet.match.paper import PaperMethod
-from pairingnet.models.paper import PairingNet
+from pairingnet.models.paper import PairingNet, pack
 from pairingnet.prepare.load import load_fragment
 from pairingnet.synth.collect import TearJob, tear_one_picture
-from pairingnet.train.data import PairData, pack
+from pairingnet.train.data import PairData
 from pairingnet.train.loop import _one_step, keep_freed_memory
 from pairingnet.train.matching import MatchingTask
 

@@ -22,11 +22,11 @@ from pairingnet.models.paper import (
     PatchBatch,
     global_linear_attention,
     log_similarity,
+    pack,
     ring_window_attention,
 )
 from pairingnet.models.rings import PointNorm, Rings, dropout, window_sum
 from pairingnet.prepare.patches import EDGE, INSIDE, patch_input, pixel_contour
-from pairingnet.train.data import pack
 from pairingnet.train.losses import focal_loss, info_nce
 from pairingnet.types import Fragment
 from tests.conftest import blob, fragment_of

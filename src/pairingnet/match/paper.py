@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pairingnet.config import PaperMatchSettings, as_dict
 from pairingnet.geometry import Points
 from pairingnet.match.ransac import ransac_rigid
-from pairingnet.models.paper import LocalFeatures, PairingNet, PatchBatch, log_similarity
-from pairingnet.models.rings import Rings
-from pairingnet.prepare.patches import PatchInput, patch_input
+from pairingnet.models.paper import LocalFeatures, PairingNet, log_similarity, pack
+from pairingnet.prepare.patches import patch_input
 from pairingnet.search.cosine import rank_by_cosine
 from pairingnet.types import Fragment, PairMatch
 
@@ -57,7 +56,7 @@ class PaperMethod:
         for fragment in fragments:
             inputs = patch_input(fragment, chosen.patch, chosen.texture)
             with torch.no_grad():
-                local: LocalFeatures = self.network.local(_alone(inputs))
+                local: LocalFeatures = self.network.local(pack([inputs]))
                 vector = self.network.vectors(local)[0]
             gate = None if local.gate is None else local.gate.numpy()
             yield PaperFeatures(fragment.id, inputs.points, local.fused, vector.numpy(), gate)
@@ -108,12 +107,3 @@ def clean(similarity: NDArray[np.float32], epsilon: float) -> NDArray[np.float32
 def _diagonal_neighbours(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The entries one step up-right and one step down-left of each."""
     return np.roll(matrix, (1, -1), axis=(0, 1)), np.roll(matrix, (-1, 1), axis=(0, 1))
-
-
-def _alone(inputs: PatchInput) -> PatchBatch:
-    return PatchBatch(
-        Rings((len(inputs),), torch.device("cpu")),
-        torch.from_numpy(inputs.shape),
-        torch.from_numpy(inputs.texture),
-        torch.from_numpy(inputs.coordinates),
-    )

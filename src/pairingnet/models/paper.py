@@ -17,15 +17,17 @@ What differs from the published code, and why:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pairingnet.config import PaperSettings
 from pairingnet.models.rings import PointNorm, Rings, dropout, window_sum
-from pairingnet.prepare.patches import EDGE, INSIDE
+from pairingnet.prepare.patches import EDGE, INSIDE, PatchInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,17 @@ class PatchBatch:
     shape: Tensor
     texture: Tensor
     coordinates: Tensor
+
+
+def pack(inputs: Sequence[PatchInput], device: torch.device | None = None) -> PatchBatch:
+    """Fragments one after the other, as tensors."""
+    device = device or torch.device("cpu")
+    return PatchBatch(
+        Rings(tuple(len(each) for each in inputs), device),
+        torch.from_numpy(np.concatenate([each.shape for each in inputs])).to(device),
+        torch.from_numpy(np.concatenate([each.texture for each in inputs])).to(device),
+        torch.from_numpy(np.concatenate([each.coordinates for each in inputs])).to(device),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,7 @@ from scipy.spatial import cKDTree
 
 from pairingnet.config import PaperSettings
 from pairingnet.io.collection import Collection
-from pairingnet.models.paper import PatchBatch
-from pairingnet.models.rings import Rings
+from pairingnet.models.paper import PatchBatch, pack
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.patches import PatchInput, patch_input
 from pairingnet.types import TruePair
@@ -75,14 +74,3 @@ class PairData:
                 waiting = following
             if waiting is not None:
                 yield waiting.result()
-
-
-def pack(inputs: Sequence[PatchInput], device: torch.device | None = None) -> PatchBatch:
-    """Fragments one after the other, as tensors."""
-    device = device or torch.device("cpu")
-    return PatchBatch(
-        Rings(tuple(len(each) for each in inputs), device),
-        torch.from_numpy(np.concatenate([each.shape for each in inputs])).to(device),
-        torch.from_numpy(np.concatenate([each.texture for each in inputs])).to(device),
-        torch.from_numpy(np.concatenate([each.coordinates for each in inputs])).to(device),
-    )

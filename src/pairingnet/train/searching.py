@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from pairingnet.config import TrainSettings
 from pairingnet.evaluate.metrics import both_directions, recall_at_k
-from pairingnet.models.paper import LocalFeatures, PairingNet
+from pairingnet.models.paper import LocalFeatures, PairingNet, pack
 from pairingnet.models.rings import Rings
 from pairingnet.search.cosine import rank_by_cosine
-from pairingnet.train.data import PairData, pack
+from pairingnet.train.data import PairData
 from pairingnet.train.losses import info_nce
 from pairingnet.train.parallel import sum_over_processes
 
