@@ -195,19 +195,24 @@ class TrainSettings:
 
     batch: int = 20  # pairs in a step of matching (the paper: 20; searching: 175)
     epochs: int = 128  # over which the learning rate falls to zero
+    steps: int = 0  # where not 0: end after this many steps instead
     rate: float = 1e-3  # Adam's learning rate at the start
     decay: float = 5e-4  # weight decay (the published code: 5e-4 in matching, 1e-3 in searching)
     beta1: float = 0.55  # focal loss: weight of true correspondences (eq. 5)
     gamma: float = 8.0  # focal loss: how little easy ones count
     temperature: float = 0.12  # of InfoNCE in searching
     correspond: float = 2.0  # px between contour points that correspond
+    precision: str = "auto"  # "float32"; "bfloat16" in matrix products; "auto": the latter on graphics cards
     seed: int = 0  # of the weights, the order of the pairs and the dropout
 
     def __post_init__(self) -> None:
+        precisions = ("auto", "float32", "bfloat16")
+        _require(self.precision in precisions, "precision", self.precision, f"one of {', '.join(precisions)}")
         for name in ("batch", "epochs", "rate", "gamma", "temperature", "correspond"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         _require(0 <= self.beta1 <= 1, "beta1", self.beta1, "between 0 and 1")
-        _require(self.decay >= 0, "decay", self.decay, "0 or more")
+        for name in ("decay", "steps"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
 AnySettings = TearSettings | WearSettings | PrepareSettings | PaperSettings | PaperMatchSettings | TrainSettings
@@ -227,6 +232,12 @@ def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the
             raise SettingsError(f"There is no setting '{name}' in {where}.", hint)
         changes[name] = _as_type(name, value, known[name])
     return replace(settings, **changes)
+
+
+def network_and_training(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the paper's network, and of its training, from one list of names."""
+    names = {field.name for field in fields(PaperSettings)}
+    return {n: v for n, v in values.items() if n in names}, {n: v for n, v in values.items() if n not in names}
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

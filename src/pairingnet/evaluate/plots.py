@@ -21,7 +21,7 @@ _BLUE = "#3b6ea5"
 
 def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
     """The paper's two dataset figures (areas, overlaps) beside the counts, as PNG, PDF or SVG."""
-    figure = _figure(13, 4.2)
+    figure = new_figure(13, 4.2)
     areas, overlaps, counts = figure.subplots(1, 3, width_ratios=[1, 1, 0.8])
     _histogram(areas, statistics.areas_px / 1000, "fragment area (1000 px²)", "fragments")
     areas.set_title("Areas")
@@ -50,18 +50,18 @@ def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
     table.set_fontsize(9)
     table.auto_set_column_width([0, 1])
     table.scale(1, 1.5)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def reliability_figure(table: Reliability, path: Path, title: str = "") -> None:
     """Predicted probability against what came true; on the diagonal it is honest."""
-    figure = _figure(4.6, 4.6)
+    figure = new_figure(4.6, 4.6)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
     axes.scatter(table.predicted, table.observed, s=_marker_sizes(table.counts), color=_BLUE, zorder=3)
     axes.plot(table.predicted, table.observed, color=_BLUE, linewidth=1)
     axes.set(xlabel="probability given", ylabel="share that is true", xlim=(0, 1), ylim=(0, 1), title=title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _histogram(axes: Axes, values: NDArray[np.float64], xlabel: str, ylabel: str) -> None:
@@ -73,7 +73,7 @@ def _marker_sizes(counts: NDArray[np.intp]) -> NDArray[np.float64]:
     return np.asarray(20 + 160 * counts / max(1, counts.max(initial=1)))
 
 
-def _figure(width_in: float, height_in: float) -> Figure:
+def new_figure(width_in: float, height_in: float) -> Figure:
     """A figure that needs no screen and no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def _figure(width_in: float, height_in: float) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     from pairingnet.errors import SettingsError
 
     kinds = figure.canvas.get_supported_filetypes()

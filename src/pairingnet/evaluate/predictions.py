@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pairingnet.config import differences
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
@@ -60,7 +60,7 @@ class Predictions:
 
 def predict(collection: Collection, method: Method, out: Path) -> Predictions:
     """Ask a method about all fragments and all true pairs, unless `out` holds its answers already."""
-    wanted = {"method": method.name, "collection": _mark(collection), **method.describe()}
+    wanted = {"method": method.name, "collection": collection.mark, **method.describe()}
     if (out / "method.json").is_file():
         return _same(out, wanted)
     seconds: dict[str, float] = {}
@@ -102,19 +102,7 @@ def read_predictions(out: Path) -> Predictions:
     return Predictions(ids, ranked, transforms, told["wanted"]["method"], told["seconds"])
 
 
-def _mark(collection: Collection) -> str:
-    """A mark of what is asked about: the fragments' images, their names, and the pairs."""
-    mark = 0
-    for record in collection.fragments:
-        mark = zlib.crc32((collection.folder / record.image).read_bytes(), zlib.crc32(record.id.encode(), mark))
-    for pair in collection.pairs:
-        mark = zlib.crc32(f"{pair.source} {pair.target}".encode(), mark)
-    return f"{len(collection)} fragments, {len(collection.pairs)} pairs, {mark:08x}"
-
-
 def _same(out: Path, wanted: dict[str, Any]) -> Predictions:
-    from pairingnet.config import differences
-
     told = json.loads((out / "method.json").read_text(encoding="utf-8"))["wanted"]
     changed = differences(told, json.loads(json.dumps(wanted)))
     if changed:

@@ -23,6 +23,7 @@ from pairingnet.evaluate.metrics import (
 from pairingnet.evaluate.predictions import Predictions
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
+from pairingnet.types import TruePair
 
 _KS = (5, 10, 20)
 
@@ -41,10 +42,7 @@ def score(collection: Collection, predictions: Predictions) -> list[ScoreRow]:
     """All metrics of the paper, and RR at 2, 4 and 8 px. Neighbours are looked for in both directions."""
     number = {name: i for i, name in enumerate(predictions.ids)}
     pairs = np.array([(number[p.source], number[p.target]) for p in collection.pairs], dtype=np.intp).reshape(-1, 2)
-    errors = [
-        _errors(collection, i, predictions.transforms.get((pair.source, pair.target)))
-        for i, pair in enumerate(collection.pairs)
-    ]
+    errors = pair_errors(collection, predictions)
     rows = []
     for difficulty, where in by_difficulty([pair.difficulty for pair in collection.pairs]).items():
         queries = both_directions(pairs[where])
@@ -57,12 +55,19 @@ def score(collection: Collection, predictions: Predictions) -> list[ScoreRow]:
     return rows
 
 
+def pair_errors(collection: Collection, predictions: Predictions) -> list[MatchErrors]:
+    """The errors of every true pair, in the collection's order."""
+    return [
+        _errors(collection, pair, predictions.transforms.get((pair.source, pair.target))) for pair in collection.pairs
+    ]
+
+
 def as_markdown(rows: Sequence[ScoreRow]) -> str:
     """The table for a page, and for the eye."""
     names = list(rows[0].values) if rows else []
     lines = ["| method | difficulty | pairs | " + " | ".join(names) + " |", "|---" * (3 + len(names)) + "|"]
     for row in rows:
-        cells = [_short(value) for value in row.values.values()]
+        cells = [short_number(value) for value in row.values.values()]
         lines.append("| " + " | ".join([row.method, row.difficulty, str(row.pairs), *cells]) + " |")
     return "\n".join(lines)
 
@@ -84,15 +89,15 @@ def as_json(rows: Sequence[ScoreRow]) -> str:
     )
 
 
-def _errors(collection: Collection, index: int, found: Rigid2D | None) -> MatchErrors:
-    pair = collection.pairs[index]
+def _errors(collection: Collection, pair: TruePair, found: Rigid2D | None) -> MatchErrors:
     source, target = collection.by_id[pair.source], collection.by_id[pair.target]
     assert source.canvas_from_fragment is not None
     shared = source.canvas_from_fragment.inverse().apply(pair.seam)
     return match_errors(found, collection.target_from_source(pair), shared, source.area_px, target.area_px)
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
+    """Three digits behind the point, or one for what is large; "-" for nothing."""
     if np.isnan(value):
         return "-"
     return f"{value:.1f}" if value >= 10 else f"{value:.3f}"

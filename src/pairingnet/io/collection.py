@@ -10,6 +10,7 @@ Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,16 @@ class Collection:
 
     def __len__(self) -> int:
         return len(self.fragments)
+
+    @cached_property
+    def mark(self) -> str:
+        """A mark of what is in it: the fragments' images, their names, and the pairs."""
+        mark = 0
+        for record in self.fragments:
+            mark = zlib.crc32((self.folder / record.image).read_bytes(), zlib.crc32(record.id.encode(), mark))
+        for pair in self.pairs:
+            mark = zlib.crc32(f"{pair.source} {pair.target}".encode(), mark)
+        return f"{len(self)} fragments, {len(self.pairs)} pairs, {mark:08x}"
 
     def part(self, name: str) -> Collection:
         """Only the fragments and pairs of one part ("train", "val", "test")."""

@@ -37,6 +37,7 @@ class PaperMethod:
 
     def __init__(self, network: PairingNet, settings: PaperMatchSettings | None = None, weights: str = "") -> None:
         self.network = network.eval()
+        self.device = next(network.parameters()).device
         self.settings = settings or PaperMatchSettings()
         self.weights = weights
 
@@ -56,16 +57,26 @@ class PaperMethod:
         for fragment in fragments:
             inputs = patch_input(fragment, chosen.patch, chosen.texture)
             with torch.no_grad():
-                local: LocalFeatures = self.network.local(pack([inputs]))
+                local: LocalFeatures = self.network.local(pack([inputs], self.device))
                 vector = self.network.vectors(local)[0]
-            gate = None if local.gate is None else local.gate.numpy()
-            yield PaperFeatures(fragment.id, inputs.points, local.fused, vector.numpy(), gate)
+            gate = None if local.gate is None else local.gate.cpu().numpy()
+            yield PaperFeatures(fragment.id, inputs.points, local.fused, vector.cpu().numpy(), gate)
+
+    def correspondences(self, source: PaperFeatures, target: PaperFeatures) -> NDArray[np.float64]:
+        """(K, 2, 2): points of the source and the target that look alike, before any transform is fitted."""
+        rows, columns, _ = self._alike(source, target)
+        return np.stack([source.points[rows], target.points[columns]], axis=1)
+
+    def _alike(
+        self, source: PaperFeatures, target: PaperFeatures
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+        with torch.no_grad():
+            similarity = log_similarity(source.local, target.local).exp().cpu().numpy()
+        return correspondences(similarity, self.settings)
 
     def match(self, source: PaperFeatures, target: PaperFeatures) -> PairMatch:
         """How two fragments fit."""
-        with torch.no_grad():
-            similarity = log_similarity(source.local, target.local).exp().numpy()
-        rows, columns, values = correspondences(similarity, self.settings)
+        rows, columns, values = self._alike(source, target)
         rng = np.random.default_rng(self.settings.seed)
         fit = ransac_rigid(
             source.points[rows],

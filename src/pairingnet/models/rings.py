@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pairingnet.models.device import full_precision
+
 
 @dataclass(frozen=True, eq=False)
 class Rings:
@@ -82,7 +84,8 @@ class _WindowSum(torch.autograd.Function):
 
 def window_sum(x: Tensor, weight: Tensor) -> Tensor:
     """(T, C): weighted sums over the windows of x (T + K - 1, C) with weight (T, K)."""
-    return torch.as_tensor(_WindowSum.apply(x, weight))  # type: ignore[no-untyped-call]
+    with full_precision(x):
+        return torch.as_tensor(_WindowSum.apply(x.float(), weight.float()))  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Tensor, share: float, training: bool) -> Tensor:
@@ -110,7 +113,8 @@ class PointNorm(nn.BatchNorm1d):
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return x * scale + (self.bias - self.running_mean * scale)
-        out, mean, variance = _Normalised.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        with full_precision(x):
+            out, mean, variance = _Normalised.apply(x.float(), self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             unbiased = variance * (len(x) / max(len(x) - 1, 1))
             self.running_mean.lerp_(mean, self.momentum or 0.0)

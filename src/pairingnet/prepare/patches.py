@@ -79,3 +79,23 @@ def textured(fragment: Fragment, texture: str) -> Pixels:
     elif texture != "grey":
         raise ValueError(f"texture is '{texture}'; it must be rgb, grey or canny")
     return np.repeat(grey[..., None], 3, axis=2)
+
+
+def shown_inputs(fragment: Fragment) -> dict[str, Pixels]:
+    """The fragment as each choice of texture and of contour encoding shows it, as pictures (H, W, 3)."""
+    outside = fragment.alpha < 128
+    pictures = {}
+    for texture in ("rgb", "grey", "canny"):
+        picture = textured(fragment, texture).copy()
+        picture[outside] = 255
+        pictures[texture] = picture
+    at = pixel_contour(fragment).astype(np.intp)
+    edge = np.zeros(outside.shape, dtype=bool)
+    edge[at[:, 1], at[:, 0]] = True
+    thick = cv2.dilate(edge.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0  # one pixel would not be seen
+    levels = {
+        "(1) edge": np.where(thick, 255, 0),
+        "(2) inside-outside": np.where(outside & ~edge, 0, 255),
+        "(3) both": np.where(thick, 128, np.where(outside, 0, 255)),
+    }
+    return pictures | {name: np.repeat(level[..., None].astype(np.uint8), 3, axis=2) for name, level in levels.items()}

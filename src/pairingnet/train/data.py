@@ -33,8 +33,15 @@ class PairBatch:
 class PairData:
     """The pairs of a collection. Inputs are made once and kept (about 0.2 MB a fragment)."""
 
-    def __init__(self, collection: Collection, settings: PaperSettings, correspond_px: float) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        settings: PaperSettings,
+        correspond_px: float,
+        device: torch.device | None = None,
+    ) -> None:
         self.collection, self.settings, self.correspond_px = collection, settings, correspond_px
+        self.device = device or torch.device("cpu")
         self.pairs = collection.pairs
         self._inputs: dict[str, PatchInput] = {}
 
@@ -60,7 +67,11 @@ class PairData:
         inputs = [self.input_of(name) for pair in pairs for name in (pair.source, pair.target)]
         found = [self.correspondences(pair) for pair in pairs]
         return PairBatch(
-            pack(inputs), tuple((torch.from_numpy(rows), torch.from_numpy(columns)) for rows, columns in found)
+            pack(inputs, self.device),
+            tuple(
+                (torch.from_numpy(rows).to(self.device), torch.from_numpy(columns).to(self.device))
+                for rows, columns in found
+            ),
         )
 
     def batches(self, groups: Sequence[Sequence[int]]) -> Iterator[PairBatch]:

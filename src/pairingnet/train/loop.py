@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairingnet.config import TrainSettings, as_dict, differences
+from pairingnet.config import PaperSettings, TrainSettings, as_dict, differences
 from pairingnet.engine.local import progress_bar
-from pairingnet.errors import CollectionError
+from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
@@ -71,7 +71,9 @@ class TrainingResult:
     finished: bool
 
 
-def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math.inf) -> TrainingResult:
+def train(
+    task: Task, settings: TrainSettings, out: Path, budget_s: float = math.inf, tensorboard: bool = False
+) -> TrainingResult:
     """Train until the epochs are done or the budget is spent; continue where `out` stopped."""
     keep_freed_memory()
     rank, processes = start()
@@ -80,10 +82,10 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
     path, made_by = out / "checkpoint.pt", {**as_dict(settings), "task": task.name}
     first, before = _resume(path, task, optimizer, made_by)
     per_epoch = len(task.steps(np.random.default_rng([settings.seed, 0])))
-    total = settings.epochs * per_epoch
+    total = settings.steps or settings.epochs * per_epoch
     began = saved = time.monotonic()
     step, loss = first, float("nan")
-    log = _Log(out / "log.jsonl", rank)
+    log = _Log(out, rank, tensorboard)
 
     def seconds() -> float:
         return before + time.monotonic() - began
@@ -109,7 +111,7 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
         spent = False
         while step < total and not spent:
             epoch, place = divmod(step, per_epoch)
-            batches = task.steps(np.random.default_rng([settings.seed, epoch]))[place:]
+            batches = task.steps(np.random.default_rng([settings.seed, epoch]))[place : place + total - step]
             mine = [task.share(batch, rank, processes) for batch in batches]
             data = task.pieces([group for batch in mine for group in batch])
             for batch in mine:
@@ -127,10 +129,11 @@ def train(task: Task, settings: TrainSettings, out: Path, budget_s: float = math
                 spent = interrupted() or time.monotonic() - began >= budget_s
                 if spent:
                     break
-            if step % per_epoch == 0:
+            if step % per_epoch == 0 or step == total:
                 part.eval()
                 log.write({"step": step, "seconds": round(seconds(), 1), **task.validate()})
         save()
+    log.close()
     return TrainingResult(path, step, seconds(), loss, step >= total)
 
 
@@ -175,7 +178,9 @@ def _resume(path: Path, task: Task, optimizer: torch.optim.Optimizer, made_by: d
         return 0, 0.0
     checkpoint = read_checkpoint(path)
     now = {**made_by, **as_dict(task.network.settings)}
-    changed = differences({**checkpoint.made_by, **checkpoint.network}, now)
+    # A setting that is younger than the checkpoint had its default's effect.
+    defaults = {**as_dict(TrainSettings()), **as_dict(PaperSettings())}
+    changed = differences({**defaults, **checkpoint.made_by, **checkpoint.network}, now)
     if changed:
         raise CollectionError(
             f"{path.parent} was trained with other settings ({'; '.join(changed)}).",
@@ -187,16 +192,32 @@ def _resume(path: Path, task: Task, optimizer: torch.optim.Optimizer, made_by: d
 
 
 class _Log:
-    """One JSON object a line; written by the first process only."""
+    """One JSON object a line, and the same for TensorBoard where asked for; by the first process only."""
 
-    def __init__(self, path: Path, rank: int) -> None:
-        self._path = path if rank == 0 else None
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, out: Path, rank: int, tensorboard: bool) -> None:
+        self._path = out / "log.jsonl" if rank == 0 else None
+        self._board = _tensorboard(out / "tensorboard") if tensorboard and rank == 0 else None
+        out.mkdir(parents=True, exist_ok=True)
 
     def write(self, values: dict[str, float]) -> None:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
+        if self._board is not None:
+            for name in values.keys() - {"step", "seconds"}:
+                self._board.add_scalar(name, values[name], int(values["step"]))
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SettingsError("TensorBoard is not installed.", "pip install 'pairingnet[tensorboard]'") from error
+    return SummaryWriter(str(folder))
 
 
 def keep_freed_memory() -> None:

@@ -8,12 +8,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairingnet.config import TrainSettings
+from pairingnet.config import PaperSettings, TrainSettings
+from pairingnet.models.device import mixed_precision
 from pairingnet.models.paper import PairingNet, log_similarity
 from pairingnet.train.data import PairBatch, PairData
 from pairingnet.train.losses import focal_loss
 
 _PIECE = 4  # pairs whose activations stay in the cache
+
+
+def fresh_network(settings: PaperSettings, seed: int) -> PairingNet:
+    """An untrained network."""
+    torch.manual_seed(seed)
+    return PairingNet(settings)
 
 
 class MatchingTask:
@@ -41,9 +48,10 @@ class MatchingTask:
         return batch[rank::processes]
 
     def backward(self, piece: PairBatch) -> tuple[float, float]:
-        features = self.network.local(piece.patches)
-        each = features.rings.split(features.fused)
-        total = features.fused.new_zeros(())
+        with mixed_precision(self.settings.precision, self.data.device):
+            features = self.network.local(piece.patches)
+        each = features.rings.split(features.fused.float())
+        total = each[0].new_zeros(())
         for number, (rows, columns) in enumerate(piece.correspondences):
             similarity = log_similarity(each[2 * number], each[2 * number + 1])
             total = total + focal_loss(similarity, rows, columns, self.settings.beta1, self.settings.gamma)

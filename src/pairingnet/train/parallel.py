@@ -17,7 +17,7 @@ def start() -> tuple[int, int]:
     """(rank, number of processes); joins the others where the launcher started several."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1 and not distributed.is_initialized():
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     return int(os.environ.get("RANK", "0")), count
 
 

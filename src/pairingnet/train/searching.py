@@ -7,22 +7,45 @@ whole batch, and only one chunk's activations are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pairingnet.config import TrainSettings
+from pairingnet.config import PaperSettings, TrainSettings, with_values
+from pairingnet.errors import SettingsError
 from pairingnet.evaluate.metrics import both_directions, recall_at_k
+from pairingnet.models.device import mixed_precision
 from pairingnet.models.paper import LocalFeatures, PairingNet, pack
 from pairingnet.models.rings import Rings
 from pairingnet.search.cosine import rank_by_cosine
+from pairingnet.train.checkpoints import Checkpoint
 from pairingnet.train.data import PairData
 from pairingnet.train.losses import info_nce
 from pairingnet.train.parallel import sum_over_processes
 
 _CHUNK = 16  # fragments
+
+DEFAULTS: Mapping[str, Any] = {"batch": 175, "decay": 1e-3}  # where step 2 differs from step 1
+
+
+def with_search_encoder(checkpoint: Checkpoint, values: Mapping[str, Any], seed: int) -> PairingNet:
+    """The matching network of step 1 with a fresh search encoder, whose settings may still be chosen."""
+    fixed = [name for name in values if not name.startswith("search_")]
+    if fixed:
+        raise SettingsError(
+            f"Step 2 cannot change {', '.join(fixed)}: the network of step 1 is frozen.",
+            "Set the search encoder's settings (search_layers, ...) only, or train step 1 again.",
+        )
+    settings = with_values(PaperSettings(), {**checkpoint.network, **values}, "the checkpoint")
+    torch.manual_seed(seed)
+    network = PairingNet(settings)
+    own = "matching."
+    matching = {name.removeprefix(own): x for name, x in checkpoint.weights.items() if name.startswith(own)}
+    network.matching.load_state_dict(matching, strict=True)
+    return network
 
 
 class SearchingTask:
@@ -59,17 +82,17 @@ class SearchingTask:
         names = [name for pair in pairs for name in (pair.source, pair.target)]
         chunks = list(range(0, len(names), _CHUNK))[self._rank :: self._processes]
         features = {first: self._joined(names[first : first + _CHUNK]) for first in chunks}
-        vectors = torch.zeros(len(names), self.network.settings.search_width)
+        vectors = torch.zeros(len(names), self.network.settings.search_width, device=self.data.device)
         with torch.no_grad():
             for first, chunk in features.items():
-                vectors[first : first + _CHUNK] = self.network.vectors(chunk)
+                vectors[first : first + _CHUNK] = self._vectors(chunk)
         sum_over_processes([vectors])
         vectors.requires_grad_()
         loss = info_nce(vectors[0::2], vectors[1::2], self._known(names), self.settings.temperature)
         loss.backward()  # type: ignore[no-untyped-call]
         assert vectors.grad is not None
         for first, chunk in features.items():
-            self.network.vectors(chunk).backward(vectors.grad[first : first + _CHUNK])  # type: ignore[no-untyped-call]
+            self._vectors(chunk).backward(vectors.grad[first : first + _CHUNK])  # type: ignore[no-untyped-call]
         return (float(loss.detach()), 1.0) if self._rank == 0 else (0.0, 0.0)
 
     def validate(self) -> dict[str, float]:
@@ -79,16 +102,20 @@ class SearchingTask:
         names = [record.id for record in self.validation.collection.fragments]
         with torch.no_grad():
             vectors = torch.cat([self.network.vectors(self._local(self.validation, name)) for name in names])
-        ranked, _ = rank_by_cosine(vectors.numpy(), 20)
+        ranked, _ = rank_by_cosine(vectors.cpu().numpy(), 20)
         number = {name: i for i, name in enumerate(names)}
         queries = both_directions([(number[p.source], number[p.target]) for p in self.validation.pairs])
         return {f"validation_recall_{k}": round(recall_at_k(ranked, queries, k), 4) for k in (5, 20)}
+
+    def _vectors(self, chunk: LocalFeatures) -> Tensor:
+        with mixed_precision(self.settings.precision, self.data.device):
+            return self.network.vectors(chunk).float()
 
     def _known(self, names: Sequence[str]) -> Tensor:
         """(P, P): query i and answer j are neighbours, or the same fragment."""
         sources, targets = names[0::2], names[1::2]
         known = [[a == b or frozenset((a, b)) in self._neighbours for b in targets] for a in sources]
-        return torch.tensor(known)
+        return torch.tensor(known, device=self.data.device)
 
     def _joined(self, names: Sequence[str]) -> LocalFeatures:
         each = [self._kept(name) for name in names]
@@ -100,7 +127,7 @@ class SearchingTask:
         fused = joined([f.fused for f in each])
         assert fused is not None
         return LocalFeatures(
-            Rings(lengths, torch.device("cpu")),
+            Rings(lengths, self.data.device),
             joined([f.contour for f in each]),
             joined([f.texture for f in each]),
             fused,
@@ -119,4 +146,4 @@ class SearchingTask:
     def _local(self, data: PairData, name: str) -> LocalFeatures:
         self.network.matching.eval()
         with torch.no_grad():
-            return self.network.local(pack([data.input_of(name)]))
+            return self.network.local(pack([data.input_of(name)], data.device))

@@ -1,0 +1,40 @@
+"""What all commands share: options, how settings are read, and how a command ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+MaxMegapixels = Annotated[int, typer.Option(help="Refuse larger files.", min=1)]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 is one per core.", min=0)]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: name=value. May be repeated.")]
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Threads = Annotated[int, typer.Option(help="Threads; 0 is one per core.", min=0)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+
+
+def from_file(config: Path | None) -> dict[str, Any]:
+    from pairingnet.config import read_toml
+
+    return {} if config is None else read_toml(config)
+
+
+def from_options(assignments: list[str] | None) -> dict[str, str]:
+    from pairingnet.config import parse_assignments
+
+    return parse_assignments(assignments or [])
+
+
+def finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...], as_json: bool) -> None:
+    """Print the result; what was left out goes to stderr, and makes the exit code 1."""
+    print(json.dumps(summary, indent=1) if as_json else "\n".join(lines))
+    if problems:
+        print(f"{len(problems)} left out:", file=sys.stderr)
+        for problem in problems:
+            print(f"  {problem}", file=sys.stderr)
+        raise typer.Exit(1)

@@ -1,0 +1,203 @@
+"""Commands that train and judge networks: train, evaluate, ablate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pairingnet.cli.common import Config, Device, Json, Set, Threads, finish, from_file, from_options
+from pairingnet.config import PaperSettings, TrainSettings, network_and_training, with_values
+
+train_app = typer.Typer(help="Train the paper's network, in its two steps.", no_args_is_help=True)
+
+
+TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
+Validation = Annotated[Path | None, typer.Option(help="A collection to validate on after each epoch.")]
+Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in OUT/tensorboard.")]
+Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")]
+
+
+@train_app.command("matching")
+def train_matching(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: TrainOut,
+    validation: Validation = None,
+    budget: Budget = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    tensorboard: Tensorboard = False,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Step 1: learn which contour points of two neighbours correspond.
+
+    --set reaches the network's settings (layers, fusion ...) and the training's (batch, epochs, gamma ...).
+    """
+    from pairingnet.train.matching import MatchingTask, fresh_network
+
+    of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
+    settings = with_values(TrainSettings(), of_training, "train")
+    network = fresh_network(with_values(PaperSettings(), of_network, "train"), settings.seed)
+    run = _Run(collection, validation, out, _seconds(budget), device, threads, tensorboard, as_json)
+    run.train(MatchingTask, network, settings)
+
+
+@train_app.command("searching")
+def train_searching(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: TrainOut,
+    start: Annotated[Path, typer.Option("--from", help="The checkpoint of step 1.")],
+    validation: Validation = None,
+    budget: Budget = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    tensorboard: Tensorboard = False,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Step 2: learn one vector per fragment, close for neighbours; the network of step 1 is frozen.
+
+    --set reaches the search encoder's settings (search_layers ...) and the training's; batch is 175 and decay
+    1e-3 where not set otherwise.
+    """
+    from pairingnet.train.checkpoints import read_checkpoint
+    from pairingnet.train.searching import DEFAULTS, SearchingTask, with_search_encoder
+
+    of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
+    settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
+    network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
+    run = _Run(collection, validation, out, _seconds(budget), device, threads, tensorboard, as_json)
+    run.train(SearchingTask, network, settings)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One training, as the command line asks for it."""
+
+    collection: Path
+    validation: Path | None
+    out: Path
+    budget_s: float
+    device: str
+    threads: int
+    tensorboard: bool
+    as_json: bool
+
+    def train(self, task: Any, network: Any, settings: TrainSettings) -> None:
+        import torch
+
+        from pairingnet.io.collection import read_collection
+        from pairingnet.models.device import choose_device
+        from pairingnet.train.data import PairData
+        from pairingnet.train.loop import train
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        device = choose_device(self.device)
+        data, checked = (
+            None if folder is None else PairData(read_collection(folder), network.settings, settings.correspond, device)
+            for folder in (self.collection, self.validation)
+        )
+        part = task(network.to(device), data, settings, checked)
+        result = train(part, settings, self.out, self.budget_s, self.tensorboard)
+        summary = {
+            "checkpoint": str(result.checkpoint),
+            "steps": result.step,
+            "seconds": round(result.seconds),
+            "loss": result.loss,
+            "finished": result.finished,
+        }
+        lines = [
+            f"{result.step} steps in {result.seconds / 60:.0f} minutes, loss {result.loss:.3f}"
+            + ("" if result.finished else "; run it again to go on"),
+            f"checkpoint  {result.checkpoint}",
+            f"log         {self.out / 'log.jsonl'}",
+        ]
+        finish(summary, lines, (), self.as_json)
+
+
+def _seconds(text: str | None) -> float:
+    """`90m`, `2h` or `300s` in seconds; no text is for ever."""
+    from pairingnet.errors import SettingsError
+
+    if text is None:
+        return float("inf")
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1]) * unit
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise SettingsError(f"'{text}' is not a time.", "Write a number and s, m or h, such as 90m.")
+    return value
+
+
+def evaluate(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    model: Annotated[Path, typer.Option(help="A checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Where the answers and the tables go.")],
+    part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    as_json: Json = False,
+) -> None:
+    """Ask a model about a collection, and score its answers as the paper does."""
+    import torch
+
+    from pairingnet.evaluate import scores
+    from pairingnet.evaluate.predictions import predict
+    from pairingnet.io.collection import read_collection
+    from pairingnet.io.resume import content_mark
+    from pairingnet.match.paper import PaperMethod
+    from pairingnet.models.device import choose_device
+    from pairingnet.train.checkpoints import network_of, read_checkpoint
+
+    if threads:
+        torch.set_num_threads(threads)
+    chosen = read_collection(collection)
+    chosen = chosen if part is None else chosen.part(part)
+    network = network_of(read_checkpoint(model)).to(choose_device(device))
+    method = PaperMethod(network, weights=content_mark(model))
+    rows = scores.score(chosen, predict(chosen, method, out))
+    for name, text in (("md", scores.as_markdown), ("csv", scores.as_csv), ("json", scores.as_json)):
+        (out / f"scores.{name}").write_text(text(rows) + "\n", encoding="utf-8")
+    print(scores.as_json(rows) if as_json else scores.as_markdown(rows))
+
+
+def ablate(
+    training: Annotated[Path, typer.Argument(help="The collection to train on.")],
+    judged: Annotated[Path, typer.Argument(help="The collection to judge on.")],
+    out: Annotated[Path, typer.Argument(help="The folder for trainings and tables; continued if it exists.")],
+    only: Annotated[list[str] | None, typer.Option(help="Run this configuration only. May be repeated.")] = None,
+    steps: Annotated[int, typer.Option(help="Steps of matching.", min=1)] = 150,
+    batch: Annotated[int, typer.Option(help="Pairs in each.", min=1)] = 4,
+    search_steps: Annotated[int, typer.Option(help="Steps of searching.", min=1)] = 20,
+    search_batch: Annotated[int, typer.Option(help="Pairs in each.", min=2)] = 48,
+    seed: Annotated[int, typer.Option(help="Of all trainings.", min=0)] = 0,
+    device: Device = "auto",
+    threads: Threads = 0,
+    as_json: Json = False,
+) -> None:
+    """Train and judge every row of the paper's ablation tables under the same budget.
+
+    Rows can be shared out: several commands with different --only may work in one folder.
+    """
+    import torch
+
+    from pairingnet.io.collection import read_collection
+    from pairingnet.models.device import choose_device
+    from pairingnet.train import ablations
+
+    if threads:
+        torch.set_num_threads(threads)
+    budget = ablations.Budget(steps, batch, search_steps, search_batch, seed)
+    ablations.ablate(read_collection(training), read_collection(judged), out, budget, only or (), choose_device(device))
+    results = ablations.read_results(out)
+    ablations.write_tables(out, results)
+    print(json.dumps(results, indent=1) if as_json else ablations.as_markdown(results))

@@ -1,0 +1,42 @@
+"""Where a network runs, and with how many digits."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+
+import torch
+
+from pairingnet.errors import SettingsError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """ "auto" is the graphics card where there is one (each process of a launcher its own), else the processor."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if name == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise SettingsError(f"The device '{name}' cannot be used ({reason}).", "Use --device auto or cpu.") from error
+    return device
+
+
+def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Matrix products and convolutions with 16 bits where that is asked for; everything else keeps 32.
+
+    "auto" is 16 bits on a graphics card that has them: there they are twice as fast. Processors without such
+    units would only convert back and forth. bfloat16 has the range of float32, so no loss scaling is needed.
+    """
+    on = precision == "bfloat16" or (
+        precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    )
+    return torch.autocast(device.type, torch.bfloat16, enabled=on)
+
+
+def full_precision(x: torch.Tensor) -> AbstractContextManager[object]:
+    """Inside of mixed precision: sums over thousands of points, and what is normalised by them, keep 32 bits."""
+    return torch.autocast(x.device.type, enabled=False)
