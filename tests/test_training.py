@@ -8,20 +8,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from pairingnet.config import PaperSettings, TrainSettings
-from pairingnet.errors import CollectionError
+from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
+from pairingnet.models.device import choose_device
 from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import network_of, read_checkpoint
 from pairingnet.train.data import PairData
 from pairingnet.train.loop import train
 from pairingnet.train.losses import info_nce
 from pairingnet.train.matching import MatchingTask
-from pairingnet.train.searching import SearchingTask
+from pairingnet.train.searching import SearchingTask, with_search_encoder
 
 TINY = PaperSettings(width=16, layers=2, search_layers=1, search_width=8)
 SETTINGS = TrainSettings(batch=8, epochs=2, seed=3)
@@ -149,3 +151,53 @@ def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: 
     ]
     assert [process.wait(timeout=300) for process in processes] == [0, 0]
     assert losses(tmp_path / "two")[0] == pytest.approx(losses(tmp_path / "one")[0], rel=1e-4)
+
+
+def test_a_training_can_end_within_an_epoch(torn: Collection, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, steps=3)
+    result = train(matching(torn, settings), settings, tmp_path)
+    assert result.finished and result.step == 3
+    assert "validation_points" in (tmp_path / "log.jsonl").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("make", [matching, searching])
+def test_sixteen_bits_give_nearly_the_same_loss(torn: Collection, make: Any) -> None:
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        task = make(torn, replace(SETTINGS, precision=precision))
+        task.trained().train()
+        torch.manual_seed(0)
+        piece = next(task.pieces([[0, 1, 2, 3]]))
+        found[precision] = task.backward(piece)[0]
+        gradients = [p.grad for p in task.trained().parameters() if p.grad is not None]
+        assert gradients and all(g.dtype == torch.float32 and bool(g.isfinite().all()) for g in gradients)
+    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.03)
+    assert found["bfloat16"] != found["float32"]
+
+
+def test_logs_for_tensorboard(torn: Collection, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(matching(torn), SETTINGS, tmp_path, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    told = [round(event.value, 3) for event in events.Scalars("loss")]
+    assert told == [round(loss, 3) for loss in losses(tmp_path)]
+    assert events.Scalars("validation_points")
+
+
+def test_step_2_may_choose_its_encoder_but_not_the_network_of_step_1(torn: Collection, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(train(matching(torn), SETTINGS, tmp_path).checkpoint)
+    network = with_search_encoder(checkpoint, {"search_layers": 2, "search_fusion": "add"}, seed=1)
+    assert len(network.searching.contour.attentions) == 2
+    for name, weight in network.matching.state_dict().items():
+        assert torch.equal(weight, checkpoint.weights[f"matching.{name}"])
+    with pytest.raises(SettingsError, match="layers"):
+        with_search_encoder(checkpoint, {"layers": 3}, seed=1)
+
+
+def test_devices() -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda")
+    for name in ("toaster", "cuda:99"):
+        with pytest.raises(SettingsError, match="--device auto"):
+            choose_device(name)

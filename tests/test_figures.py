@@ -1,0 +1,114 @@
+"""The paper's figures: each is a command, and shows what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from pairingnet.cli import app
+from pairingnet.config import PaperSettings, TrainSettings, as_dict
+from pairingnet.errors import SettingsError
+from pairingnet.evaluate import figures
+from pairingnet.evaluate.embedding import on_a_sphere
+from pairingnet.evaluate.predictions import predict
+from pairingnet.io.collection import Collection
+from pairingnet.models.paper import PairingNet
+from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
+from tests.test_evaluate import Oracle
+
+TINY = PaperSettings(width=16, layers=1, search_layers=1, search_width=8)
+
+
+@pytest.fixture(scope="module")
+def answers(torn: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    predict(torn, Oracle(torn, off_px=3.0), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("model") / "checkpoint.pt"
+    weights = PairingNet(TINY).state_dict()
+    save_checkpoint(path, Checkpoint(as_dict(TINY), weights, {}, "matching", 0, 0.0, as_dict(TrainSettings())))
+    return path
+
+
+def draw(*arguments: object) -> None:
+    result = CliRunner().invoke(app, ["figure", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+def share_of(path: Path, rgb: tuple[int, int, int]) -> float:
+    """How much of a picture has about this colour."""
+    pixels = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB).astype(int)
+    return float((np.abs(pixels - rgb).max(axis=2) < 40).mean())
+
+
+GREEN, RED = (26, 152, 80), (215, 48, 39)
+
+
+def test_figures_of_answers(torn: Collection, answers: Path, tmp_path: Path) -> None:
+    for name in ("violins", "pairs"):
+        draw(name, torn.folder, answers, "--out", tmp_path / f"{name}.png")
+        assert cv2.imread(str(tmp_path / f"{name}.png")).std() > 5
+    draw("time", answers, answers, "--out", tmp_path / "time.svg")
+    assert "Inference time" in (tmp_path / "time.svg").read_text() or (tmp_path / "time.svg").stat().st_size > 5000
+
+
+def test_true_neighbours_have_a_green_box(torn: Collection, answers: Path, tmp_path: Path) -> None:
+    draw("search", torn.folder, answers, "--out", tmp_path / "right.png", "--count", 2)
+    assert share_of(tmp_path / "right.png", GREEN) > 0.01
+
+
+def test_an_unknown_query_is_refused(torn: Collection, answers: Path, tmp_path: Path) -> None:
+    arguments = ["figure", "search", str(torn.folder), str(answers), "--out", str(tmp_path / "x.png")]
+    result = CliRunner().invoke(app, [*arguments, "--fragment", "nobody"])
+    assert result.exit_code != 0 and "nobody" in str(result.exception)
+
+
+def test_figures_of_a_network(torn: Collection, model: Path, tmp_path: Path) -> None:
+    for name in ("correspondences", "gate"):
+        draw(name, torn.folder, "--model", model, "--out", tmp_path / f"{name}.png")
+        assert cv2.imread(str(tmp_path / f"{name}.png")).std() > 5
+    assert share_of(tmp_path / "gate.png", GREEN) > 0 and share_of(tmp_path / "gate.png", RED) > 0
+    draw("inputs", torn.folder, "--out", tmp_path / "inputs.png")
+    assert (tmp_path / "inputs.png").is_file()
+
+
+def test_right_lines_are_green_and_wrong_ones_red(torn: Collection, tmp_path: Path) -> None:
+    from pairingnet.prepare.load import load_fragment
+
+    pair = torn.pairs[0]
+    source, target = load_fragment(torn, pair.source), load_fragment(torn, pair.target)
+    points = np.stack([source.contour[:30], target.contour[:30]], axis=1)
+    for right, seen, unseen in ((True, GREEN, RED), (False, RED, GREEN)):
+        path = tmp_path / f"{right}.png"
+        figures.correspondence_sheet([(source, target, points, np.full(30, right))], path)
+        assert share_of(path, seen) > 5 * share_of(path, unseen)
+
+
+def test_neighbouring_vectors_are_near_on_the_sphere() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 16))
+    groups = np.repeat(np.arange(4), 25)
+    vectors = (centres[groups] + 0.05 * rng.normal(size=(100, 16))).astype(np.float32)
+    places = on_a_sphere(vectors)
+    assert np.allclose(np.linalg.norm(places, axis=1), 1)
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2)
+    same = groups[:, None] == groups[None]
+    assert apart[same].mean() < 0.5 * apart[~same].mean()
+    with pytest.raises(SettingsError, match="too few"):
+        on_a_sphere(vectors[:5])
+
+
+def test_no_fragment_is_in_two_coloured_pairs(torn: Collection) -> None:
+    pairs = figures.disjoint_pairs(torn, 5, np.random.default_rng(1))
+    numbers = [i for pair in pairs for i in pair]
+    assert len(set(numbers)) == len(numbers) == 2 * len(pairs) > 2
