@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -17,6 +16,7 @@ from pairingnet.evaluate import figures
 from pairingnet.evaluate.embedding import on_a_sphere
 from pairingnet.evaluate.predictions import predict
 from pairingnet.io.collection import Collection
+from pairingnet.io.images import read_image
 from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
 from tests.test_evaluate import Oracle
@@ -47,7 +47,7 @@ def draw(*arguments: object) -> None:
 
 def share_of(path: Path, rgb: tuple[int, int, int]) -> float:
     """How much of a picture has about this colour."""
-    pixels = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB).astype(int)
+    pixels = read_image(path).pixels.astype(int)
     return float((np.abs(pixels - rgb).max(axis=2) < 40).mean())
 
 
@@ -57,7 +57,7 @@ GREEN, RED = (26, 152, 80), (215, 48, 39)
 def test_figures_of_answers(torn: Collection, answers: Path, tmp_path: Path) -> None:
     for name in ("violins", "pairs"):
         draw(name, torn.folder, answers, "--out", tmp_path / f"{name}.png")
-        assert cv2.imread(str(tmp_path / f"{name}.png")).std() > 5
+        assert read_image(tmp_path / f"{name}.png").pixels.std() > 5
     draw("time", answers, answers, "--out", tmp_path / "time.svg")
     assert "Inference time" in (tmp_path / "time.svg").read_text() or (tmp_path / "time.svg").stat().st_size > 5000
 
@@ -76,7 +76,7 @@ def test_an_unknown_query_is_refused(torn: Collection, answers: Path, tmp_path: 
 def test_figures_of_a_network(torn: Collection, model: Path, tmp_path: Path) -> None:
     for name in ("correspondences", "gate"):
         draw(name, torn.folder, "--model", model, "--out", tmp_path / f"{name}.png")
-        assert cv2.imread(str(tmp_path / f"{name}.png")).std() > 5
+        assert read_image(tmp_path / f"{name}.png").pixels.std() > 5
     assert share_of(tmp_path / "gate.png", GREEN) > 0 and share_of(tmp_path / "gate.png", RED) > 0
     draw("inputs", torn.folder, "--out", tmp_path / "inputs.png")
     assert (tmp_path / "inputs.png").is_file()

@@ -190,6 +190,19 @@ class PaperMatchSettings:
 
 
 @dataclass(frozen=True)
+class RingSettings:
+    """Our own network. Distances are in steps of the contour."""
+
+    points: int = 450  # contour points of the median fragment: fixes the step
+    width: int = 64  # of the layers
+    features: int = 64  # numbers per contour point
+    reach: tuple[int, ...] = (1, 2, 3, 5, 8, 12, 18, 26)  # where the contour is, so far ahead and behind
+    dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 4)  # of the layers in each branch
+    joint_dilations: tuple[int, ...] = (1, 4, 16, 2, 8)  # of the layers after the gate
+    texture: str = "rgb"  # of the pieces: "rgb", "grey" or "canny"
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -215,9 +228,51 @@ class TrainSettings:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
-AnySettings = TearSettings | WearSettings | PrepareSettings | PaperSettings | PaperMatchSettings | TrainSettings
+@dataclass(frozen=True)
+class RingTrainSettings:
+    """How our own network is trained: fresh pieces of pictures, all their contour points against each other."""
+
+    batch: int = 2  # pictures in a step; all their pieces are told apart
+    epochs: int = 40  # over which the learning rate falls to zero
+    steps: int = 0  # where not 0: end after this many steps instead
+    rate: float = 2e-3  # Adam's learning rate at the start
+    decay: float = 0.0  # weight decay
+    most_points: int = 2400  # contour points with a known partner that a step asks about
+    step_spread: float = 0.2  # each picture's contour step is changed by up to this share
+    grey: float = 0.15  # share of the pictures that are shown grey
+    colour: float = 0.06  # spread of brightness, contrast and tint between the pieces of a picture
+    near: int = 2  # steps beside the true partner that are neither right nor wrong
+    seed: int = 0  # of the weights, the order of the pictures and what is changed in them
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "epochs", "rate", "most_points"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name in ("decay", "steps", "colour", "near"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("step_spread", "grey"):
+            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")
+
+
+AnySettings = (
+    TearSettings
+    | WearSettings
+    | PrepareSettings
+    | PaperSettings
+    | PaperMatchSettings
+    | TrainSettings
+    | RingSettings
+    | RingTrainSettings
+)
 Settings = TypeVar(
-    "Settings", TearSettings, WearSettings, PrepareSettings, PaperSettings, PaperMatchSettings, TrainSettings
+    "Settings",
+    TearSettings,
+    WearSettings,
+    PrepareSettings,
+    PaperSettings,
+    PaperMatchSettings,
+    TrainSettings,
+    RingSettings,
+    RingTrainSettings,
 )
 
 
@@ -300,6 +355,9 @@ def _as_type(name: str, value: Any, kind: type) -> Any:
             return words[str(value).lower()]
     elif kind is str and isinstance(value, str):
         return value
+    elif kind is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(_as_type(name, part, int) for part in parts)
     elif kind in (int, float) and not isinstance(value, bool):
         try:
             number = float(value)

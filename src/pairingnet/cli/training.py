@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pairingnet.cli.common import Config, Device, Json, Set, Threads, finish, from_file, from_options
-from pairingnet.config import PaperSettings, TrainSettings, network_and_training, with_values
+from pairingnet.config import (
+    PaperSettings,
+    RingSettings,
+    RingTrainSettings,
+    TrainSettings,
+    network_and_training,
+    with_values,
+)
 
-train_app = typer.Typer(help="Train the paper's network, in its two steps.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from pairingnet.train.loop import TrainingResult
+
+train_app = typer.Typer(help="Train the paper's network in its two steps, or our own.", no_args_is_help=True)
 
 
 TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
@@ -76,6 +86,48 @@ def train_searching(
     run.train(SearchingTask, network, settings)
 
 
+@train_app.command("ring")
+def train_ring(
+    collections: Annotated[list[Path], typer.Argument(help="Collections with truth: clean, worn, several seeds.")],
+    out: Annotated[Path, typer.Option(help="The folder for checkpoint and log; continued if it exists.")],
+    validation: Validation = None,
+    budget: Budget = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    tensorboard: Tensorboard = False,
+    start: Annotated[Path | None, typer.Option("--from", help="A checkpoint whose weights are the start.")] = None,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Train our own network.
+
+    --set reaches the network's settings (width, dilations ...) and the training's (batch, steps, rate ...).
+    """
+    import torch
+
+    from pairingnet.models.device import choose_device
+    from pairingnet.models.ring import RingNet
+    from pairingnet.train.checkpoints import read_checkpoint, ring_of
+    from pairingnet.train.loop import train
+    from pairingnet.train.ring import RingTask
+    from pairingnet.train.scenes import load_scenes
+
+    values = {**from_file(config), **from_options(assignments)}
+    names = {field.name for field in fields(RingSettings)}
+    ring = with_values(RingSettings(), {n: v for n, v in values.items() if n in names}, "train")
+    settings = with_values(RingTrainSettings(), {n: v for n, v in values.items() if n not in names}, "train")
+    if threads:
+        torch.set_num_threads(threads)
+    torch.manual_seed(settings.seed)
+    network = RingNet(ring) if start is None else ring_of(read_checkpoint(start))
+    cache = out.parent / "strips"
+    scenes = load_scenes(collections, ring, settings.step_spread, cache)
+    checked = load_scenes([validation], ring, 0.0, cache) if validation is not None else []
+    task = RingTask(network.to(choose_device(device)), scenes, settings, checked)
+    _finish_training(train(task, settings, out, _seconds(budget), tensorboard), out, as_json)
+
+
 @dataclass(frozen=True)
 class _Run:
     """One training, as the command line asks for it."""
@@ -106,20 +158,24 @@ class _Run:
         )
         part = task(network.to(device), data, settings, checked)
         result = train(part, settings, self.out, self.budget_s, self.tensorboard)
-        summary = {
-            "checkpoint": str(result.checkpoint),
-            "steps": result.step,
-            "seconds": round(result.seconds),
-            "loss": result.loss,
-            "finished": result.finished,
-        }
-        lines = [
-            f"{result.step} steps in {result.seconds / 60:.0f} minutes, loss {result.loss:.3f}"
-            + ("" if result.finished else "; run it again to go on"),
-            f"checkpoint  {result.checkpoint}",
-            f"log         {self.out / 'log.jsonl'}",
-        ]
-        finish(summary, lines, (), self.as_json)
+        _finish_training(result, self.out, self.as_json)
+
+
+def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
+    summary = {
+        "checkpoint": str(result.checkpoint),
+        "steps": result.step,
+        "seconds": round(result.seconds),
+        "loss": result.loss,
+        "finished": result.finished,
+    }
+    lines = [
+        f"{result.step} steps in {result.seconds / 60:.0f} minutes, loss {result.loss:.3f}"
+        + ("" if result.finished else "; run it again to go on"),
+        f"checkpoint  {result.checkpoint}",
+        f"log         {out / 'log.jsonl'}",
+    ]
+    finish(summary, lines, (), as_json)
 
 
 def _seconds(text: str | None) -> float:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from pairingnet.config import PaperSettings, with_values
+from pairingnet.config import PaperSettings, RingSettings, with_values
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
 from pairingnet.models.paper import PairingNet
+from pairingnet.models.ring import RingNet
 
 VERSION = 1
 
@@ -48,7 +49,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def network_of(checkpoint: Checkpoint) -> PairingNet:
-    """The network of a checkpoint, ready to be used."""
+    """The paper's network of a checkpoint, ready to be used."""
+    if checkpoint.task == "ring":
+        raise CollectionError("This is a checkpoint of the ring network.", "Give one of the paper's network.")
     network = PairingNet(with_values(PaperSettings(), checkpoint.network, "the checkpoint"))
+    network.load_state_dict(checkpoint.weights, strict=True)
+    return network.eval()
+
+
+def ring_of(checkpoint: Checkpoint) -> RingNet:
+    """Our own network of a checkpoint, ready to be used."""
+    if checkpoint.task != "ring":
+        raise CollectionError("This is a checkpoint of the paper's network.", "Give one of the ring network.")
+    network = RingNet(with_values(RingSettings(), checkpoint.network, "the checkpoint"))
     network.load_state_dict(checkpoint.weights, strict=True)
     return network.eval()

@@ -25,10 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairingnet.config import PaperSettings, TrainSettings, as_dict, differences
+from pairingnet.config import RingTrainSettings, TrainSettings, as_dict, differences
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
-from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
 
@@ -39,7 +38,7 @@ class Task(Protocol):
     """One of the two training steps: what it trains, on which pieces, with which loss."""
 
     name: str
-    network: PairingNet
+    network: Any  # a module with `settings`
 
     def trained(self) -> nn.Module:
         """The part of the network whose weights change."""
@@ -72,7 +71,11 @@ class TrainingResult:
 
 
 def train(
-    task: Task, settings: TrainSettings, out: Path, budget_s: float = math.inf, tensorboard: bool = False
+    task: Task,
+    settings: TrainSettings | RingTrainSettings,
+    out: Path,
+    budget_s: float = math.inf,
+    tensorboard: bool = False,
 ) -> TrainingResult:
     """Train until the epochs are done or the budget is spent; continue where `out` stopped."""
     keep_freed_memory()
@@ -80,7 +83,9 @@ def train(
     part = task.trained()
     optimizer = torch.optim.Adam(part.parameters(), settings.rate, weight_decay=settings.decay)
     path, made_by = out / "checkpoint.pt", {**as_dict(settings), "task": task.name}
-    first, before = _resume(path, task, optimizer, made_by)
+    # A setting that is younger than a checkpoint had its default's effect there.
+    defaults = {**as_dict(type(settings)()), **as_dict(type(task.network.settings)())}
+    first, before = _resume(path, task, optimizer, made_by, defaults)
     per_epoch = len(task.steps(np.random.default_rng([settings.seed, 0])))
     total = settings.steps or settings.epochs * per_epoch
     began = saved = time.monotonic()
@@ -172,14 +177,14 @@ def _one_step(
     return float(summed[0] / summed[1])
 
 
-def _resume(path: Path, task: Task, optimizer: torch.optim.Optimizer, made_by: dict[str, Any]) -> tuple[int, float]:
+def _resume(
+    path: Path, task: Task, optimizer: torch.optim.Optimizer, made_by: dict[str, Any], defaults: dict[str, Any]
+) -> tuple[int, float]:
     """Load what was trained before; (steps, seconds) done."""
     if not path.is_file():
         return 0, 0.0
     checkpoint = read_checkpoint(path)
     now = {**made_by, **as_dict(task.network.settings)}
-    # A setting that is younger than the checkpoint had its default's effect.
-    defaults = {**as_dict(TrainSettings()), **as_dict(PaperSettings())}
     changed = differences({**defaults, **checkpoint.made_by, **checkpoint.network}, now)
     if changed:
         raise CollectionError(

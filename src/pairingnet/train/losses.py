@@ -1,8 +1,12 @@
-"""The two losses of the paper: focal loss on the similarity matrix, InfoNCE on the search vectors."""
+"""Losses: the paper's focal loss on the similarity matrix and InfoNCE on the search vectors, and our own network's."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -30,3 +34,75 @@ def info_nce(queries: Tensor, answers: Tensor, known: Tensor, temperature: float
     scores = scores.masked_fill(known & ~own, float("-inf"))
     target = torch.arange(len(scores), device=scores.device)
     return (functional.cross_entropy(scores, target) + functional.cross_entropy(scores.T, target)) / 2
+
+
+def contrast(
+    queries: Tensor, keys: Tensor, log_scale: Tensor, asked: NDArray[np.intp], starts: NDArray[np.intp], near: int
+) -> Tensor:
+    """Mean InfoNCE of contour points: each asked query has one right key among the keys of all other pieces.
+
+    queries and keys (T, D); asked (Q, 3): query row, key row, number of the query's piece, sorted by piece;
+    starts (F + 1,): where pieces begin. Keys of the query's own piece, and those up to `near` steps beside the right
+    one, are no wrong answers.
+    """
+    return torch.as_tensor(_Contrast.apply(queries, keys, log_scale, asked, starts, near))  # type: ignore[no-untyped-call]
+
+
+class _Contrast(torch.autograd.Function):
+    """The matrix of all similarities would be gigabytes: it is made block by block, together with its gradient."""
+
+    BLOCK = 256
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        log_scale: Tensor,
+        asked: NDArray[np.intp],
+        starts: NDArray[np.intp],
+        near: int,
+    ) -> Tensor:
+        scale = float(log_scale.exp())
+        to_queries, to_keys = torch.zeros_like(queries), torch.zeros_like(keys)
+        to_scale = total = 0.0
+        ends = np.flatnonzero(np.diff(asked[:, 2])) + 1
+        for group in np.split(asked, ends):
+            own = slice(int(starts[group[0, 2]]), int(starts[group[0, 2] + 1])) if len(group) else slice(0)
+            for first in range(0, len(group), _Contrast.BLOCK):
+                block = group[first : first + _Contrast.BLOCK]
+                rows, right = (torch.from_numpy(block[:, i].copy()).to(keys.device) for i in (0, 1))
+                q = queries.index_select(0, rows)
+                logits = (q @ keys.T).mul_(scale)
+                place = torch.arange(len(rows), device=keys.device)
+                reached = logits[place, right]
+                logits[:, own] = _HIDDEN
+                logits.scatter_(1, _beside(block[:, 1], starts, near).to(keys.device), _HIDDEN)
+                logits[place, right] = reached
+                level = torch.logsumexp(logits, dim=1)
+                total += float((level - reached).sum())
+                slope = (logits - level[:, None]).exp_()
+                to_scale += float((slope * logits).sum() - reached.sum())
+                slope[place, right] -= 1
+                to_queries.index_add_(0, rows, (slope @ keys).mul_(scale))
+                to_keys.addmm_(slope.T, q, alpha=scale)
+        count = max(1, len(asked))
+        ctx.save_for_backward(to_queries.div_(count), to_keys.div_(count), log_scale.new_tensor(to_scale / count))
+        return queries.new_tensor(total / count)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        to_queries, to_keys, to_scale = ctx.saved_tensors
+        g = gradients[0]
+        return g * to_queries, g * to_keys, g * to_scale, None, None, None
+
+
+_HIDDEN = -1e4
+
+
+def _beside(right: NDArray[np.intp], starts: NDArray[np.intp], near: int) -> Tensor:
+    """(Q, 2 near + 1): the rows up to `near` steps from the right ones, around their rings."""
+    piece = np.searchsorted(starts, right, side="right") - 1
+    start, length = starts[piece], starts[piece + 1] - starts[piece]
+    around = (right - start)[:, None] + np.arange(-near, near + 1)
+    return torch.from_numpy(start[:, None] + around % length[:, None])

@@ -1,0 +1,171 @@
+"""Our own network: local features of a ring that fit instead of resemble.
+
+    strip of a contour             prepare/strip.py       local frames: turning the piece changes nothing
+      -> two views                 pack_strips            query: as it is; key: as the partner across the seam sees it
+      -> geometry and texture      RingNet.geometry, .texture      residual ring convolutions
+      -> gate, joint layers        RingNet.gate, .joint            the paper's gate (eq. 1, 2)
+      -> 64 numbers of length 1    RingNet.out
+
+The paper asks one symmetric network for equal features of a bump and of the dent it fits, at any angle, from
+patches aligned with the image's axes. Here both are built in. A neighbour sees the shared contour backwards, with
+tangent and normal negated; the key view shows exactly that, so geometry agrees at true correspondences before
+anything is learned. Similarity of A and B is query(A) . key(B); true matches run backwards along B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pairingnet.config import RingSettings
+from pairingnet.models.rings import Rings
+from pairingnet.prepare.strip import MIRRORED, SAMPLES, Strip
+
+QUERY, KEY = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class StripBatch:
+    """F fragments in one view, packed: points (T, 2) in steps, tangents (T, 2), colours (T, S, 3) and inside
+    (T, S) in [-0.5, 0.5]; role is QUERY or KEY."""
+
+    rings: Rings
+    points: Tensor
+    tangents: Tensor
+    colours: Tensor
+    inside: Tensor
+    role: int
+
+
+def pack_strips(strips: Sequence[Strip], role: int, device: torch.device | None = None) -> StripBatch:
+    """Strips one after the other, as they are (QUERY) or as a partner across the seam sees them (KEY): backwards,
+    with tangent and normal negated."""
+    device = device or torch.device("cpu")
+    turn = slice(None, None, -1) if role == KEY else slice(None)
+    sign = -1.0 if role == KEY else 1.0
+    order = list(MIRRORED) if role == KEY else list(range(len(SAMPLES)))
+
+    def joined(parts: list[Any]) -> Tensor:
+        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(device)
+
+    return StripBatch(
+        Rings(tuple(len(strip) for strip in strips), device),
+        joined([strip.points[turn] / strip.step_px for strip in strips]),
+        joined([sign * strip.tangents[turn] for strip in strips]),
+        joined([strip.colours[turn][:, order] for strip in strips]) / 255 - 0.5,
+        joined([strip.inside[turn][:, order] for strip in strips]) / 255 - 0.5,
+        role,
+    )
+
+
+class RingNet(nn.Module):
+    """Strips of any number of fragments -> one feature per contour point, in the contour's own order."""
+
+    def __init__(self, settings: RingSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        width = settings.width
+        self.geometry_in = nn.Linear(4 * len(settings.reach) + 1, width)
+        self.texture_in = nn.Linear(4 * len(SAMPLES) + 1, width)
+        self.geometry = RingLayers(width, settings.dilations)
+        self.texture = RingLayers(width, settings.dilations)
+        self.gate = nn.Sequential(nn.Linear(2 * width, width), nn.ELU(), nn.Linear(width, width))
+        self.joint = RingLayers(width, settings.joint_dilations)
+        self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, settings.features))
+        self.log_scale = nn.Parameter(torch.tensor(2.7))  # similarity -> logits, about 15 at the start
+
+    def forward(self, batch: StripBatch) -> Tensor:
+        """(T, D) of length 1; keys are turned back, so that row i belongs to contour point i."""
+        around = Neighbours(batch.rings)
+        role = batch.points.new_full((batch.rings.total, 1), float(batch.role))
+        shape = local_geometry(batch.points, batch.tangents, around, self.settings.reach)
+        colours = torch.cat([batch.colours.flatten(1), batch.inside], dim=1)
+        geometry = self.geometry(self.geometry_in(torch.cat([shape, role], dim=1)), around)
+        texture = self.texture(self.texture_in(torch.cat([colours, role], dim=1)), around)
+        w = torch.sigmoid(self.gate(torch.cat([texture, geometry], dim=1)))
+        fused = self.joint(w * texture + (1 - w) * geometry, around)
+        features = functional.normalize(self.out(fused), dim=1)
+        return features if batch.role == QUERY else features.index_select(0, around.backwards())
+
+
+class Neighbours:
+    """Which rows of packed rings lie some steps ahead and behind; each distance is worked out once."""
+
+    def __init__(self, rings: Rings) -> None:
+        self.rings = rings
+        lengths = torch.tensor(rings.lengths, device=rings.device)
+        starts = torch.cumsum(lengths, 0) - lengths
+        self._length = torch.repeat_interleave(lengths, lengths)
+        self._start = torch.repeat_interleave(starts, lengths)
+        self._place = torch.arange(rings.total, device=rings.device) - self._start
+        self._known: dict[int, Tensor] = {}
+
+    def at(self, steps: int) -> Tensor:
+        """(T,) the row that many steps ahead on the same ring."""
+        if steps not in self._known:
+            self._known[steps] = self._start + (self._place + steps) % self._length
+        return self._known[steps]
+
+    def backwards(self) -> Tensor:
+        """(T,) the rows of each ring in the opposite order."""
+        return self._start + self._length - 1 - self._place
+
+
+def local_geometry(points: Tensor, tangents: Tensor, around: Neighbours, reach: Sequence[int]) -> Tensor:
+    """(T, 4 R): where the contour is, some steps ahead and behind, seen from each point's own frame.
+
+    Divided by the distance along the contour, and without what a straight line would give.
+    """
+    normals = torch.stack([-tangents[:, 1], tangents[:, 0]], dim=1)
+    seen = []
+    for steps in (s * r for r in reach for s in (1, -1)):
+        offset = (points.index_select(0, around.at(steps)) - points) / abs(steps)
+        straight = 1.0 if steps > 0 else -1.0
+        seen += [(offset * tangents).sum(1) - straight, (offset * normals).sum(1)]
+    return torch.stack(seen, dim=1)
+
+
+class RingLayers(nn.Module):
+    """Residual ring convolutions, one for each dilation: x + linear(relu(conv(norm(x))))."""
+
+    def __init__(self, width: int, dilations: Sequence[int]) -> None:
+        super().__init__()
+        self.dilations = tuple(dilations)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in dilations)
+        self.convs = nn.ModuleList(nn.Linear(3 * width, width) for _ in dilations)
+        self.mixes = nn.ModuleList(nn.Linear(width, width) for _ in dilations)
+        for mix in self.mixes:  # each layer starts as a small change of what comes in
+            nn.init.normal_(mix.weight, std=0.3 / (width * len(dilations)) ** 0.5)  # type: ignore[arg-type]
+            nn.init.zeros_(mix.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, around: Neighbours) -> Tensor:
+        for dilation, norm, conv, mix in zip(self.dilations, self.norms, self.convs, self.mixes, strict=True):
+            beside = with_neighbours(norm(x), around.at(-dilation), around.at(dilation))
+            x = x + mix(functional.relu(conv(beside)))
+        return x
+
+
+class _WithNeighbours(torch.autograd.Function):
+    """[x behind, x, x ahead] side by side. Its gradient is a gather as well, because a ring's steps can be undone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, behind: Tensor, ahead: Tensor) -> Tensor:
+        ctx.save_for_backward(behind, ahead)
+        return torch.cat([x.index_select(0, behind), x, x.index_select(0, ahead)], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        behind, ahead = ctx.saved_tensors
+        to_behind, to_x, to_ahead = gradients[0].chunk(3, dim=1)
+        return to_x + to_behind.index_select(0, ahead) + to_ahead.index_select(0, behind), None, None
+
+
+def with_neighbours(x: Tensor, behind: Tensor, ahead: Tensor) -> Tensor:
+    """(T, 3 C) from x (T, C)."""
+    return torch.as_tensor(_WithNeighbours.apply(x, behind, ahead))  # type: ignore[no-untyped-call]

@@ -1,0 +1,105 @@
+"""Fragment -> what the ring network sees: its contour at equal steps, and the picture unrolled along it.
+
+At every contour point there is a local frame: the tangent along the contour, and the normal into the piece. All
+that is sampled lies in that frame, so nothing changes when the fragment is turned. The step is chosen per
+collection, so that sherds of 60 px and scans of 3,000 px look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from pairingnet.geometry import Points, perimeter, resample_closed
+from pairingnet.prepare.patches import textured
+from pairingnet.types import Fragment, Pixels
+
+# Where colours are sampled around a contour point, in steps: (along the tangent, into the piece). Near the edge
+# three side by side, so that lines which cross a seam are seen finer than the steps.
+SAMPLES = (
+    *((along, depth) for depth in (0.45, 1.0, 1.7) for along in (-1 / 3, 0.0, 1 / 3)),
+    *((0.0, depth) for depth in (2.6, 3.8, 5.5, 8.0)),
+)
+_NEAR = 9  # so many of them are near; the deep ones are sampled from a smoother picture
+MIRRORED = tuple(SAMPLES.index((-along, depth)) for along, depth in SAMPLES)
+
+_LEAST_POINTS = 16
+_LEAST_STEP_PX = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """One fragment, unrolled.
+
+    points (N, 2) px at equal steps; tangents (N, 2) of length 1; colours (N, S, 3) uint8 at SAMPLES;
+    inside (N, S) uint8: 255 where the sample lies within the piece.
+    """
+
+    id: str
+    points: Points
+    tangents: Points
+    colours: Pixels
+    inside: Pixels
+    step_px: float
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def normals(self) -> Points:
+        """(N, 2) into the piece."""
+        return np.stack([-self.tangents[:, 1], self.tangents[:, 0]], axis=1)
+
+
+def working_step(perimeters_px: Sequence[float], points: int) -> float:
+    """The step at which the median fragment has `points` contour points; at least a pixel."""
+    if not len(perimeters_px):
+        return _LEAST_STEP_PX
+    return max(_LEAST_STEP_PX, float(np.median(perimeters_px)) / points)
+
+
+def unroll(fragment: Fragment, step_px: float, texture: str = "rgb") -> Strip:
+    """Sample a fragment along its contour; texture "rgb", "grey" or "canny"."""
+    step_px = min(step_px, perimeter(fragment.contour) / _LEAST_POINTS)
+    # Pixel noise below half a step would be geometry to the network.
+    spacing_px = perimeter(fragment.contour) / len(fragment.contour)
+    smooth = gaussian_filter1d(fragment.contour, 0.5 * step_px / spacing_px, axis=0, mode="wrap")
+    points = resample_closed(smooth, step_px)
+    along = np.roll(points, -1, axis=0) - np.roll(points, 1, axis=0)
+    tangents = along / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
+    strip = Strip(
+        fragment.id, points, tangents, np.zeros(0, np.uint8), np.zeros(0, np.uint8), perimeter(points) / len(points)
+    )
+    colours, inside = _sample(textured(fragment, texture), fragment.alpha, strip)
+    return Strip(fragment.id, points, tangents, colours, inside, strip.step_px)
+
+
+def _sample(pixels: Pixels, alpha: Pixels, strip: Strip) -> tuple[Pixels, Pixels]:
+    """Colours (N, S, 3) and cover (N, S) at SAMPLES."""
+    along, depth = np.array(SAMPLES).T * strip.step_px
+    at = strip.points[:, None] + along[None, :, None] * strip.tangents[:, None]
+    at = (at + depth[None, :, None] * strip.normals[:, None]).astype(np.float32)
+    weight = alpha.astype(np.float32) / 255
+    weighted = np.dstack([pixels * weight[..., None], weight]).astype(np.float32)
+    parts = [
+        _colours_at(weighted, at[:, :_NEAR], 0.3 * strip.step_px),
+        _colours_at(weighted, at[:, _NEAR:], 0.8 * strip.step_px),
+    ]
+    values = np.concatenate(parts, axis=1)
+    cover = values[..., 3:]
+    colours = values[..., :3] / np.maximum(cover, 1e-3)
+    return np.rint(colours.clip(0, 255)).astype(np.uint8), np.rint(255 * cover[..., 0].clip(0, 1)).astype(np.uint8)
+
+
+def _colours_at(weighted: NDArray[np.float32], at: NDArray[np.float32], blur_px: float) -> NDArray[np.float32]:
+    """The blurred picture (H, W, 4), weighted by its cover, at places (N, S, 2)."""
+    smooth = cv2.GaussianBlur(weighted, (0, 0), max(blur_px, 0.3), borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(
+        cv2.remap(smooth, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0),
+        dtype=np.float32,
+    )
