@@ -203,6 +203,18 @@ class RingSettings:
 
 
 @dataclass(frozen=True)
+class RingMatchSettings:
+    """From our own network's features to a transform. Distances are in steps of the contour."""
+
+    most_points: int = 400  # correspondences used, the most probable ones
+    least: float = 1e-3  # least probability of a correspondence
+    threshold: float = 3.0  # a correspondence may stray so far from a hypothesis
+    hypotheses: int = 8  # that are laid contour on contour
+    contact: float = 3.0  # contours this near to each other touch
+    allowed: float = 2.0  # contour points may lie so deep inside the other piece
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -261,6 +273,7 @@ AnySettings = (
     | PaperMatchSettings
     | TrainSettings
     | RingSettings
+    | RingMatchSettings
     | RingTrainSettings
 )
 Settings = TypeVar(
@@ -272,6 +285,7 @@ Settings = TypeVar(
     PaperMatchSettings,
     TrainSettings,
     RingSettings,
+    RingMatchSettings,
     RingTrainSettings,
 )
 

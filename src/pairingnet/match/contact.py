@@ -1,0 +1,131 @@
+"""How two contours lie on each other under a transform: refinement to sub-pixel, and what can be measured there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from pairingnet.geometry import Points, Rigid2D
+from pairingnet.types import Fragment
+
+
+class Outline:
+    """A fragment's contour, ready to be laid on others: points (N, 2) at about 1 px, normals, depth inside."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        self.points = fragment.contour
+        along = np.roll(self.points, -2, axis=0) - np.roll(self.points, 2, axis=0)
+        self.tangents: Points = along / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
+        self._alpha = fragment.alpha
+
+    @property
+    def normals(self) -> Points:
+        """(N, 2) into the piece."""
+        return np.stack([-self.tangents[:, 1], self.tangents[:, 0]], axis=1)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        return cKDTree(self.points)
+
+    @cached_property
+    def _depth(self) -> NDArray[np.float32]:
+        padded = np.pad((self._alpha >= 128).astype(np.uint8), 1)
+        return np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5), dtype=np.float32)[1:-1, 1:-1]
+
+    def depth_at(self, points: Points) -> NDArray[np.float32]:
+        """(N,) px that places lie inside of the piece; 0 outside."""
+        at = np.rint(points).astype(np.intp)
+        height, width = self._depth.shape
+        within = (at[:, 0] >= 0) & (at[:, 0] < width) & (at[:, 1] >= 0) & (at[:, 1] < height)
+        depth = np.zeros(len(at), dtype=np.float32)
+        depth[within] = self._depth[at[within, 1], at[within, 0]]
+        return depth
+
+
+@dataclass(frozen=True, eq=False)
+class Contact:
+    """Where two outlines touch: rows and columns (K,) of their points, signed gap (K,) in px along the target's normal
+    (positive: apart)."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    gap_px: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def contact(source: Outline, target: Outline, target_from_source: Rigid2D, reach_px: float) -> Contact:
+    """The source's points that lie within `reach_px` of the target's contour with opposed tangents."""
+    landed = target_from_source.apply(source.points)
+    low, high = target.points.min(axis=0) - reach_px, target.points.max(axis=0) + reach_px
+    near = np.flatnonzero(((landed >= low) & (landed <= high)).all(axis=1))
+    if not len(near):
+        return Contact(near, near, np.zeros(0))
+    distance, nearest = target.tree.query(landed[near], distance_upper_bound=reach_px)
+    found = np.isfinite(distance)
+    rows, columns = near[found], np.asarray(nearest, dtype=np.intp)[found]
+    turned = target_from_source.apply(source.tangents[rows]) - target_from_source.shift
+    opposed = (turned * target.tangents[columns]).sum(axis=1) < -0.6
+    rows, columns = rows[opposed], columns[opposed]
+    apart = target.points[columns] - landed[rows]
+    return Contact(rows, columns, (apart * target.normals[columns]).sum(axis=1))
+
+
+def refine(
+    source: Outline,
+    target: Outline,
+    start: Rigid2D,
+    anchors: tuple[Points, Points, NDArray[np.float64]],
+    reach_px: float,
+    rounds: int = 8,
+) -> Rigid2D:
+    """Slide and turn until the contours meet: point to line along the contact, held by the anchors.
+
+    anchors: corresponding points (K, 2) of source and target and their weights (K,); along a straight seam nothing
+    but them says where the pieces sit.
+    """
+    transform = start
+    a, b, weight = anchors
+    for number in range(rounds):
+        reach = reach_px * max(0.35, 1 - number / rounds)
+        touching = contact(source, target, transform, reach)
+        if len(touching) < 10:
+            return transform
+        p, n = transform.apply(source.points[touching.rows]), target.normals[touching.columns]
+        sigma = max(0.5, 1.5 * float(np.median(np.abs(touching.gap_px - np.median(touching.gap_px)))))
+        trust = 1 / (1 + (touching.gap_px / (3 * sigma)) ** 2) ** 2
+        lines = _rows(p, n, touching.gap_px, trust)
+        landed = transform.apply(a)
+        off = b - landed
+        hold = 0.15 * weight * len(touching) / max(1e-9, len(a) * weight.mean())
+        hold = hold / (1 + (np.linalg.norm(off, axis=1) / reach_px) ** 2) ** 2 / 4
+        across = _rows(landed, np.tile([1.0, 0.0], (len(a), 1)), off[:, 0], hold)
+        down = _rows(landed, np.tile([0.0, 1.0], (len(a), 1)), off[:, 1], hold)
+        left, right = (sum(parts) for parts in zip(lines, across, down, strict=True))
+        turn, x, y = np.linalg.solve(left + 1e-9 * np.eye(3), right)
+        transform = Rigid2D(float(turn), float(x), float(y)) @ transform
+        if abs(turn) < 1e-5 and abs(x) + abs(y) < 1e-2:
+            break
+    return transform
+
+
+def _rows(
+    points: Points, directions: Points, distance: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Normal equations of small motions (turn, x, y) that move points along directions by distances."""
+    spin = directions[:, 1] * points[:, 0] - directions[:, 0] * points[:, 1]
+    j = np.column_stack([spin, directions])
+    return (j * weight[:, None]).T @ j, (j * weight[:, None]).T @ distance
+
+
+def overlap_penalty(source: Outline, target: Outline, target_from_source: Rigid2D, allowed_px: float) -> float:
+    """How many contour points (px of contour) of either piece would lie deeper than allowed inside the other."""
+    landed = target_from_source.apply(source.points)
+    back = target_from_source.inverse().apply(target.points)
+    return float((target.depth_at(landed) > allowed_px).sum() + (source.depth_at(back) > allowed_px).sum())
