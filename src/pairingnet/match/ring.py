@@ -1,9 +1,10 @@
-"""Our own matching: features of two pieces -> likely correspondences -> hypotheses -> the one that fits best."""
+"""Our own matching: features of two pieces -> likely correspondences -> hypotheses -> evidence -> the likeliest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,40 +13,41 @@ from numpy.typing import NDArray
 
 from pairingnet.config import RingMatchSettings, as_dict
 from pairingnet.geometry import Points, Rigid2D
-from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
-from pairingnet.match.hypotheses import Correspondences, Hypothesis, likely_correspondences, propose
+from pairingnet.match.contact import Outline, overlap_penalty, refine
+from pairingnet.match.evidence import Evidence, Side, measure
+from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
+from pairingnet.match.verify import Verifier
 from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
 from pairingnet.prepare.strip import unroll
+from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.types import Fragment, PairMatch
+
+_BANK = 2048  # points of a collection that tell what anything in it is like
 
 
 @dataclass(frozen=True, eq=False)
 class RingFeatures:
-    """One fragment as the network knows it: points and tangents (N, 2) at equal steps, queries and keys (N, D)."""
+    """One fragment as the network knows it; `side` has its features, `outline` its contour at 1 px."""
 
     id: str
-    points: Points
-    tangents: Points
-    step_px: float
-    queries: NDArray[np.float32]
-    keys: NDArray[np.float32]
+    side: Side
     outline: Outline
+    tangents: Points = field(repr=False)  # (N, 2) smoothed: single ones are too noisy to fix a transform
+
+    @cached_property
+    def points(self) -> Points:
+        return self.side.strip.points
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A hypothesis laid contour on contour: its transform, correspondences and what was measured."""
+    """One way to join two pieces: the transform, the correspondences (K,) that agree, what was measured, and how
+    likely it is right."""
 
     target_from_source: Rigid2D
-    hypothesis: Hypothesis
-    support: float
-    contact_px: float
-    residual_px: float
-    overlap_px: float
-
-    @property
-    def score(self) -> float:
-        return self.support - 0.1 * self.overlap_px
+    inliers: NDArray[np.intp]
+    evidence: Evidence
+    logit: float = 0.0
 
 
 class RingMethod:
@@ -54,10 +56,14 @@ class RingMethod:
     name = "ring"
 
     def __init__(
-        self, network: RingNet, step_px: float, settings: RingMatchSettings | None = None, weights: str = ""
+        self,
+        network: RingNet,
+        verifier: Verifier,
+        step_px: float,
+        settings: RingMatchSettings | None = None,
+        weights: str = "",
     ) -> None:
-        self.network = network.eval()
-        self.step_px = step_px
+        self.network, self.verifier, self.step_px = network.eval(), verifier, step_px
         self.settings = settings or RingMatchSettings()
         self.weights = weights
         self.device = next(network.parameters()).device
@@ -73,32 +79,49 @@ class RingMethod:
         for fragment in fragments:
             strip = unroll(fragment, self.step_px, self.network.settings.texture)
             with torch.no_grad():
-                queries, keys = (self.network(pack_strips([strip], role, self.device)) for role in (QUERY, KEY))
-            yield RingFeatures(
-                fragment.id,
-                strip.points,
-                _smooth(strip.tangents),
-                strip.step_px,
-                queries.cpu().numpy(),
-                keys.cpu().numpy(),
-                Outline(fragment),
+                queries, keys = (
+                    self.network(pack_strips([strip], role, self.device)).cpu().numpy() for role in (QUERY, KEY)
+                )
+            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline(fragment), _smooth(strip.tangents))
+
+    def know(self, features: Sequence[RingFeatures]) -> list[RingFeatures]:
+        """The same features, each point with how well it goes with anything in the collection."""
+        if not features:
+            return []
+        rng = np.random.default_rng(0)
+        queries, keys = (
+            _some(np.concatenate([getattr(each.side, name) for each in features]), rng) for name in ("queries", "keys")
+        )
+        return [
+            replace(
+                each,
+                side=replace(
+                    each.side,
+                    query_level=background_levels(each.side.queries, keys, self.scale),
+                    key_level=background_levels(each.side.keys, queries, self.scale),
+                ),
             )
+            for each in features
+        ]
+
+    def rank(self, features: Sequence[RingFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """The `most` best candidates of each fragment."""
+        return rank_by_votes([each.side for each in features], self.scale, most)
 
     def match(self, source: RingFeatures, target: RingFeatures) -> PairMatch:
         """How two fragments fit."""
         found, fits = self.fits(source, target)
         if not fits:
             return PairMatch(source.id, target.id, None, reason=f"only {len(found)} points look alike")
-        best = max(fits, key=lambda fit: fit.score)
-        inliers = best.hypothesis.inliers
-        points = np.stack([source.points[found.rows[inliers]], target.points[found.columns[inliers]]], axis=1)
-        return PairMatch(source.id, target.id, best.target_from_source, best.score, points)
+        best = fits[0]
+        points = np.stack([source.points[found.rows[best.inliers]], target.points[found.columns[best.inliers]]], axis=1)
+        return PairMatch(source.id, target.id, best.target_from_source, best.logit, points)
 
     def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
-        """All hypotheses, each laid contour on contour."""
+        """All hypotheses, laid contour on contour and measured; the likeliest first."""
         chosen = self.settings
-        found = likely_correspondences(self.logits(source, target), chosen.most_points, chosen.least)
-        step = max(source.step_px, target.step_px)
+        step = max(source.side.strip.step_px, target.side.strip.step_px)
+        found = likely_correspondences(self.logits(source.side, target.side), chosen.most_points, chosen.least)
         hypotheses = propose(
             found,
             (source.points, source.tangents),
@@ -106,36 +129,29 @@ class RingMethod:
             chosen.threshold * step,
             chosen.hypotheses,
         )
-        return found, [self._lay(source, target, found, hypothesis, step) for hypothesis in hypotheses]
+        fits = []
+        for hypothesis in hypotheses:
+            rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
+            anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
+            start = hypothesis.target_from_source
+            pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
+            overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
+            evidence = measure(source.side, target.side, pose, hypothesis.support, overlap, self.scale)
+            fits.append(Fit(pose, hypothesis.inliers, evidence))
+        logits = self.verifier.logits([fit.evidence for fit in fits])
+        judged = [replace(fit, logit=float(logit)) for fit, logit in zip(fits, logits, strict=True)]
+        return found, sorted(judged, key=lambda fit: -fit.logit)
 
-    def logits(self, source: RingFeatures, target: RingFeatures) -> NDArray[np.float32]:
+    def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
         return np.asarray(0.5 * self.scale * (source.queries @ target.keys.T + source.keys @ target.queries.T))
 
-    def _lay(
-        self, source: RingFeatures, target: RingFeatures, found: Correspondences, hypothesis: Hypothesis, step: float
-    ) -> Fit:
-        inliers = hypothesis.inliers
-        anchors = (
-            source.points[found.rows[inliers]],
-            target.points[found.columns[inliers]],
-            np.sqrt(found.probability[inliers]),
-        )
-        reach_px = self.settings.contact * step
-        pose = refine(source.outline, target.outline, hypothesis.target_from_source, anchors, reach_px)
-        touching = contact(source.outline, target.outline, pose, reach_px)
-        residual = float(np.median(np.abs(touching.gap_px))) if len(touching) else reach_px
-        overlap = overlap_penalty(source.outline, target.outline, pose, self.settings.allowed * step)
-        return Fit(pose, hypothesis, hypothesis.support, float(len(touching)), residual, overlap / step)
 
-    def rank(self, features: Sequence[RingFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """The `most` best candidates of each fragment."""
-        from pairingnet.search.votes import rank_by_votes
-
-        return rank_by_votes([each.queries for each in features], [each.keys for each in features], self.scale, most)
+def _some(points: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    return np.asarray(points[rng.choice(len(points), min(_BANK, len(points)), replace=False)])
 
 
 def _smooth(tangents: Points, steps: int = 2) -> Points:
-    """Directions averaged over a few steps: single ones are too noisy to fix a transform."""
+    """Directions averaged over a few steps."""
     total = sum(np.roll(tangents, k, axis=0) for k in range(-steps, steps + 1))
     return np.asarray(total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-9))

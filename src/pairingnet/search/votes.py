@@ -8,6 +8,7 @@ contour runs forwards, the target's runs backwards. Only the best diagonal of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import faiss
 import numpy as np
@@ -16,18 +17,30 @@ from numpy.typing import NDArray
 Features = NDArray[np.float32]
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
-_BACKGROUND = 2048  # random points that tell what anything is like
 _EXACT_BELOW = 60_000  # keys
 
 
+class Searchable(Protocol):
+    """Queries and keys (N, D) of a fragment's contour points, and how well each goes with anything (N,)."""
+
+    @property
+    def queries(self) -> Features: ...
+    @property
+    def keys(self) -> Features: ...
+    @property
+    def query_level(self) -> Features: ...
+    @property
+    def key_level(self) -> Features: ...
+
+
 def rank_by_votes(
-    queries: Sequence[Features], keys: Sequence[Features], scale: float, most: int, every: int = 2, partners: int = 24
+    pieces: Sequence[Searchable], scale: float, most: int, every: int = 2, partners: int = 24
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """For features (N_i, D) of F fragments: the `most` best others of each (F, K), -1 for none, and their scores."""
-    count = len(queries)
+    """The `most` best others of each of F fragments (F, K), -1 for none, and their scores."""
+    count = len(pieces)
     if count < 2:
         return np.full((count, most), -1, dtype=np.intp), np.full((count, most), -np.inf, dtype=np.float32)
-    forth = _votes(queries, keys, scale, every, partners)
+    forth = _votes(pieces, scale, every, partners)
     scores = forth + forth.T
     np.fill_diagonal(scores, -np.inf)
     kept = min(most, count - 1)
@@ -39,26 +52,22 @@ def rank_by_votes(
     return ranked, told
 
 
-def _votes(
-    queries: Sequence[Features], keys: Sequence[Features], scale: float, every: int, partners: int
-) -> NDArray[np.float32]:
+def _votes(pieces: Sequence[Searchable], scale: float, every: int, partners: int) -> NDArray[np.float32]:
     """(F, F): how much the points of each fragment vote for each other one."""
-    all_keys = np.concatenate(keys)
-    owner = np.repeat(np.arange(len(keys)), [len(k) for k in keys])
-    place = np.concatenate([np.arange(len(k)) for k in keys])
-    asking = np.concatenate([q[::every] for q in queries])
-    asker = np.repeat(np.arange(len(queries)), [len(q[::every]) for q in queries])
-    asked_at = np.concatenate([np.arange(len(q))[::every] for q in queries])
-    rng = np.random.default_rng(0)
-    some_keys = all_keys[rng.choice(len(all_keys), min(_BACKGROUND, len(all_keys)), replace=False)]
-    some_queries = asking[rng.choice(len(asking), min(_BACKGROUND, len(asking)), replace=False)]
-    of_query, of_key = _level(asking, some_keys, scale), _level(all_keys, some_queries, scale)
-    similarity, partner = _nearest(all_keys, asking, partners)
+    keys = np.concatenate([piece.keys for piece in pieces])
+    of_key = np.concatenate([piece.key_level for piece in pieces])
+    owner = np.repeat(np.arange(len(pieces)), [len(piece.keys) for piece in pieces])
+    place = np.concatenate([np.arange(len(piece.keys)) for piece in pieces])
+    asking = np.concatenate([piece.queries[::every] for piece in pieces])
+    of_query = np.concatenate([piece.query_level[::every] for piece in pieces])
+    asked_at = np.concatenate([np.arange(len(piece.queries))[::every] for piece in pieces])
+    asker = np.repeat(np.arange(len(pieces)), [len(piece.queries[::every]) for piece in pieces])
+    similarity, partner = _nearest(keys, asking, partners)
     strength = scale * similarity - 0.5 * (of_query[:, None] + of_key[partner])
-    strength -= np.log(len(all_keys)) * 0.5  # the best of so many is better than the mean by chance alone
+    strength -= np.log(len(keys)) * 0.5  # the best of so many is better than the mean by chance alone
     strength = np.clip(strength, 0, None)
     strength[owner[partner] == asker[:, None]] = 0
-    return _best_diagonals(asker, asked_at, owner[partner], place[partner], strength, len(queries))
+    return _best_diagonals(asker, asked_at, owner[partner], place[partner], strength, len(pieces))
 
 
 def _best_diagonals(
@@ -85,7 +94,7 @@ def _best_diagonals(
     return best
 
 
-def _level(points: Features, background: Features, scale: float) -> NDArray[np.float32]:
+def background_levels(points: Features, background: Features, scale: float) -> Features:
     """(N,): log of the mean of exp(scale * similarity) with the background."""
     levels = []
     for first in range(0, len(points), 8192):

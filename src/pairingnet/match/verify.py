@@ -1,0 +1,54 @@
+"""Evidence -> the probability that a join is right: a small network on a dozen numbers, trained and calibrated on
+joins of torn pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.match.evidence import Evidence
+
+NAMES = tuple(field.name for field in fields(Evidence))
+_LOG = {"support", "contact", "tight", "overlap", "bend"}
+
+
+@dataclass(frozen=True, eq=False)
+class Verifier:
+    """Standardise, two hidden layers, one logit; then the calibration of the logit."""
+
+    weights: Mapping[str, NDArray[np.float32]]
+
+    @classmethod
+    def plain(cls) -> Verifier:
+        """Before anything is learned: support, less what overlaps."""
+        return cls({})
+
+    def logits(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+        """(P,): above 0 is more likely right than wrong."""
+        if not evidence:
+            return np.zeros(0)
+        x = as_inputs(evidence)
+        w = self.weights
+        if not w:
+            return np.array([each.support - 0.1 * each.overlap for each in evidence])
+        x = (x - w["mean"]) / w["deviation"]
+        for layer in ("first", "second"):
+            x = np.maximum(x @ w[f"{layer}.weight"].T + w[f"{layer}.bias"], 0)
+        raw = (x @ w["last.weight"].T + w["last.bias"])[:, 0]
+        return np.asarray(w["slope"] * raw + w["offset"])
+
+    def probabilities(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+        return np.asarray(1 / (1 + np.exp(-self.logits(evidence))))
+
+
+def as_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+    """(P, E): the numbers of each, large ones as logarithms."""
+    columns = []
+    for name in NAMES:
+        values = np.array([getattr(each, name) for each in evidence], dtype=np.float64)
+        columns.append(np.log1p(np.maximum(values, 0)) if name in _LOG else values)
+    columns.append(np.array([each.colour_shifted - each.colour for each in evidence]))
+    return np.stack(columns, axis=1)

@@ -1,0 +1,140 @@
+"""The verifier learns from joins of torn pictures: true neighbours, and the most tempting wrong candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import nn
+from torch.nn import functional
+
+from pairingnet.engine.local import progress_bar
+from pairingnet.io.collection import Collection
+from pairingnet.match.evidence import Evidence
+from pairingnet.match.ring import RingFeatures, RingMethod
+from pairingnet.match.verify import Verifier, as_inputs
+from pairingnet.prepare.load import load_fragments
+from pairingnet.types import TruePair
+
+_RIGHT_STEPS = 3.5  # a pose is right when the shared contour lands so near to the truth, on average
+_HIDDEN = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Joins:
+    """Fits of candidate pairs: evidence of each fit, whether it is right (P,), and which pair it belongs to (P,)."""
+
+    evidence: list[Evidence]
+    right: NDArray[np.bool_]
+    pair: NDArray[np.intp]
+
+    def __add__(self, other: Joins) -> Joins:
+        shift = int(self.pair.max(initial=-1)) + 1
+        return Joins(
+            self.evidence + other.evidence,
+            np.concatenate([self.right, other.right]),
+            np.concatenate([self.pair, other.pair + shift]),
+        )
+
+
+def collect_joins(collection: Collection, method: RingMethod, candidates: int) -> Joins:
+    """Lay all true pairs and the `candidates` best candidates of each fragment on each other."""
+    with progress_bar() as bar:
+        shown = bar.track(load_fragments(collection), total=len(collection), description="features")
+        features = method.know(list(method.features(shown)))
+        number = {record.id: i for i, record in enumerate(collection.fragments)}
+        true = {(number[pair.source], number[pair.target]): pair for pair in collection.pairs}
+        ranked, _ = method.rank(features, candidates)
+        asked = set(true)
+        for a, row in enumerate(ranked):
+            asked |= {(a, int(b)) for b in row if b >= 0 and (int(b), a) not in asked}
+        evidence: list[Evidence] = []
+        right, pair_of = [], []
+        for place, (a, b) in enumerate(bar.track(sorted(asked), description="joins")):
+            pair = true.get((a, b))
+            for fit in method.fits(features[a], features[b])[1]:
+                evidence.append(fit.evidence)
+                right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
+                pair_of.append(place)
+    return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp))
+
+
+def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 1500) -> Verifier:
+    """Train the small network: every fit is an example."""
+    torch.manual_seed(seed)
+    inputs = as_inputs(joins.evidence)
+    mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + 1e-6
+    x = torch.from_numpy(((inputs - mean) / deviation).astype(np.float32))
+    y = torch.from_numpy(joins.right.astype(np.float32))
+    layers = nn.ModuleDict(
+        {
+            "first": nn.Linear(x.shape[1], _HIDDEN),
+            "second": nn.Linear(_HIDDEN, _HIDDEN),
+            "last": nn.Linear(_HIDDEN, 1),
+        }
+    )
+    optimizer = torch.optim.AdamW(layers.parameters(), 3e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, rounds)
+    for _ in range(rounds):
+        chosen = torch.randint(len(x), (4096,))
+        h = functional.relu(layers["first"](x[chosen]))
+        h = functional.relu(layers["second"](h))
+        loss = functional.binary_cross_entropy_with_logits(layers["last"](h)[:, 0], y[chosen])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    weights = {name: value.detach().numpy() for name, value in layers.state_dict().items()}
+    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32)}
+    return Verifier({**weights, "slope": np.ones(1, np.float32), "offset": np.zeros(1, np.float32)})
+
+
+def calibrate(verifier: Verifier, joins: Joins) -> Verifier:
+    """Stretch and shift the logits until, on other pictures, what is said to be 80 % likely is right in 80 %.
+
+    What counts is the likeliest fit of each pair: that is what is shown.
+    """
+    logits = verifier.logits(joins.evidence)
+    best = best_fits(logits, joins.pair)
+    x, y = logits[best], joins.right[best].astype(float)
+
+    def loss(parameters: NDArray[np.float64]) -> float:
+        z = parameters[0] * x + parameters[1]
+        return float(np.mean(np.logaddexp(0, z) - y * z))
+
+    slope, offset = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead").x
+    told = dict(verifier.weights)
+    told["offset"] = (slope * told["offset"] + offset).astype(np.float32)
+    told["slope"] = (slope * told["slope"]).astype(np.float32)
+    return Verifier(told)
+
+
+def best_fits(logits: NDArray[np.float64], pair: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The number of each pair's likeliest fit."""
+    order = np.lexsort((-logits, pair))
+    first = np.unique(pair[order], return_index=True)[1]
+    return np.asarray(order[first])
+
+
+def part_of(collection: Collection, sources: Sequence[str]) -> Collection:
+    """Only the fragments of some pictures."""
+    from dataclasses import replace
+
+    kept = tuple(record for record in collection.fragments if record.source in set(sources))
+    ids = {record.id for record in kept}
+    return replace(collection, fragments=kept, pairs=tuple(p for p in collection.pairs if p.source in ids))
+
+
+def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: object) -> bool:
+    from pairingnet.geometry import Rigid2D
+
+    assert isinstance(found, Rigid2D)
+    pose = collection.by_id[pair.source].canvas_from_fragment
+    assert pose is not None
+    shared = pose.inverse().apply(pair.seam)
+    off = found.apply(shared) - collection.target_from_source(pair).apply(shared)
+    return bool(np.linalg.norm(off, axis=1).mean() < _RIGHT_STEPS * source.side.strip.step_px)
