@@ -39,6 +39,9 @@ class Oracle:
     def features(self, fragments: Iterable[Fragment]) -> Iterable[str]:
         return [fragment.id for fragment in fragments]
 
+    def know(self, features: Sequence[str]) -> Sequence[str]:
+        return features
+
     def rank(self, features: Sequence[str], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         number = {name: i for i, name in enumerate(features)}
         ranked = np.full((len(features), most), -1, dtype=np.intp)

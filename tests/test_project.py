@@ -30,6 +30,7 @@ LAYERS = [
     "search",
     "match",
     "assemble",
+    "pipeline",
     "synth",
     "evaluate",
     "train",

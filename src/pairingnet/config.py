@@ -209,7 +209,8 @@ class RingMatchSettings:
     most_points: int = 400  # correspondences used, the most probable ones
     least: float = 1e-3  # least probability of a correspondence
     threshold: float = 3.0  # a correspondence may stray so far from a hypothesis
-    hypotheses: int = 8  # that are laid contour on contour
+    proposals: int = 24  # different transforms that are looked at
+    hypotheses: int = 6  # of them that are laid contour on contour
     contact: float = 3.0  # contours this near to each other touch
     allowed: float = 2.0  # contour points may lie so deep inside the other piece
 

@@ -128,6 +128,38 @@ def train_ring(
     _finish_training(train(task, settings, out, _seconds(budget), tensorboard), out, as_json)
 
 
+@train_app.command("verifier")
+def train_verifier(
+    collections: Annotated[list[Path], typer.Argument(help="Collections to learn joins from: clean and worn.")],
+    start: Annotated[Path, typer.Option("--from", help="The checkpoint of the ring network.")],
+    out: Annotated[Path, typer.Option(help="The weights file to make (.safetensors).")],
+    calibrate: Annotated[list[Path], typer.Option(help="Collections of other pictures to calibrate on.")],
+    pictures: Annotated[int, typer.Option(help="So many pictures of each collection.", min=1)] = 40,
+    candidates: Annotated[int, typer.Option(help="Candidates of each fragment.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="Of the verifier's training.", min=0)] = 0,
+) -> None:
+    """Learn how likely a join is right, and store the ring network and the verifier as one weights file."""
+    from pairingnet.match.verify import Verifier
+    from pairingnet.match.weights import save_ring
+    from pairingnet.train import verify
+    from pairingnet.train.checkpoints import read_checkpoint, ring_of
+
+    checkpoint = read_checkpoint(start)
+    network = ring_of(checkpoint)
+    story = {
+        "training": json.dumps(checkpoint.made_by),
+        "steps": str(checkpoint.step),
+        "seconds": str(round(checkpoint.seconds)),
+    }
+    save_ring(out, network, Verifier.plain(), story)
+    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, 10, candidates), seed)
+    checked = verify.joins_of(calibrate, out, 10**6, 40, candidates)
+    verifier = verify.calibrate(learned, checked)
+    save_ring(out, network, verifier, story)
+    told = verify.report(verifier, checked)
+    print("\n".join([*(f"{name:<28}{value}" for name, value in told.items()), f"weights  {out}"]))
+
+
 @dataclass(frozen=True)
 class _Run:
     """One training, as the command line asks for it."""
@@ -213,14 +245,18 @@ def evaluate(
     from pairingnet.match.paper import PaperMethod
     from pairingnet.models.device import choose_device
     from pairingnet.train.checkpoints import network_of, read_checkpoint
+    from pairingnet.train.judge import predict_ring
 
     if threads:
         torch.set_num_threads(threads)
     chosen = read_collection(collection)
     chosen = chosen if part is None else chosen.part(part)
-    network = network_of(read_checkpoint(model)).to(choose_device(device))
-    method = PaperMethod(network, weights=content_mark(model))
-    rows = scores.score(chosen, predict(chosen, method, out))
+    if model.suffix == ".safetensors":
+        answers = predict_ring(chosen, model, out)
+    else:
+        network = network_of(read_checkpoint(model)).to(choose_device(device))
+        answers = predict(chosen, PaperMethod(network, weights=content_mark(model)), out)
+    rows = scores.score(chosen, answers)
     for name, text in (("md", scores.as_markdown), ("csv", scores.as_csv), ("json", scores.as_json)):
         (out / f"scores.{name}").write_text(text(rows) + "\n", encoding="utf-8")
     print(scores.as_json(rows) if as_json else scores.as_markdown(rows))

@@ -70,3 +70,5 @@ def _one_thread() -> None:
     import cv2
 
     cv2.setNumThreads(1)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # read by libraries that are loaded from now on

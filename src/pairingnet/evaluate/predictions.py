@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +40,9 @@ class Method(Protocol):
     def features(self, fragments: Iterable[Fragment]) -> Iterable[Any]:
         """What it knows of each fragment."""
 
+    def know(self, features: Sequence[Any]) -> Sequence[Any]:
+        """The same features, with what can only be known of all of them together."""
+
     def rank(self, features: Sequence[Any], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """The `most` best candidates of each fragment (F, K), -1 for none, and their scores."""
 
@@ -61,13 +64,14 @@ class Predictions:
 def predict(collection: Collection, method: Method, out: Path) -> Predictions:
     """Ask a method about all fragments and all true pairs, unless `out` holds its answers already."""
     wanted = {"method": method.name, "collection": collection.mark, **method.describe()}
-    if (out / "method.json").is_file():
-        return _same(out, wanted)
+    known = known_predictions(out, wanted)
+    if known is not None:
+        return known
     seconds: dict[str, float] = {}
     with progress_bar() as bar:
         began = time.perf_counter()
         shown = bar.track(load_fragments(collection), total=len(collection), description=f"{method.name}: features")
-        features = list(method.features(shown))
+        features = method.know(list(method.features(shown)))
         seconds["features"], began = time.perf_counter() - began, time.perf_counter()
         ranked, scores = method.rank(features, _RANKED)
         seconds["search"], began = time.perf_counter() - began, time.perf_counter()
@@ -77,11 +81,25 @@ def predict(collection: Collection, method: Method, out: Path) -> Predictions:
             for pair in bar.track(collection.pairs, description=f"{method.name}: matching")
         ]
         seconds["matching"] = time.perf_counter() - began
-    ids = np.array([record.id for record in collection.fragments])
-    write_whole(out / "search.npz", lambda file: np.savez(file, ids=ids, ranked=ranked, scores=scores))
+    ids = [record.id for record in collection.fragments]
+    store_predictions(out, wanted, ids, ranked, scores, matches, seconds)
+    return read_predictions(out)
+
+
+def store_predictions(
+    out: Path,
+    wanted: Mapping[str, Any],
+    ids: Sequence[str],
+    ranked: NDArray[np.intp],
+    scores: NDArray[np.float32],
+    matches: Iterable[PairMatch],
+    seconds: Mapping[str, float],
+) -> None:
+    """Write a method's answers; `wanted` says which method was asked about what."""
+    names = np.array(ids)
+    write_whole(out / "search.npz", lambda file: np.savez(file, ids=names, ranked=ranked, scores=scores))
     write_json(out / "matches.json", {"version": 1, "matches": [_as_json(match) for match in matches]})
     write_json(out / "method.json", {"wanted": wanted, "seconds": {k: round(v, 3) for k, v in seconds.items()}})
-    return read_predictions(out)
 
 
 def read_predictions(out: Path) -> Predictions:
@@ -102,7 +120,10 @@ def read_predictions(out: Path) -> Predictions:
     return Predictions(ids, ranked, transforms, told["wanted"]["method"], told["seconds"])
 
 
-def _same(out: Path, wanted: dict[str, Any]) -> Predictions:
+def known_predictions(out: Path, wanted: Mapping[str, Any]) -> Predictions | None:
+    """The answers in `out`, or None where there are none; refuses those of another method or collection."""
+    if not (out / "method.json").is_file():
+        return None
     told = json.loads((out / "method.json").read_text(encoding="utf-8"))["wanted"]
     changed = differences(told, json.loads(json.dumps(wanted)))
     if changed:

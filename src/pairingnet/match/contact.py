@@ -11,22 +11,25 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pairingnet.geometry import Points, Rigid2D
-from pairingnet.types import Fragment
 
 
 class Outline:
     """A fragment's contour, ready to be laid on others: points (N, 2) at about 1 px, normals, depth inside."""
 
-    def __init__(self, fragment: Fragment) -> None:
-        self.points = fragment.contour
+    def __init__(self, contour: Points) -> None:
+        self.points = contour
         along = np.roll(self.points, -2, axis=0) - np.roll(self.points, 2, axis=0)
         self.tangents: Points = along / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
-        self._alpha = fragment.alpha
 
-    @property
+    @cached_property
     def normals(self) -> Points:
         """(N, 2) into the piece."""
         return np.stack([-self.tangents[:, 1], self.tangents[:, 0]], axis=1)
+
+    @cached_property
+    def box(self) -> tuple[Points, Points]:
+        """(2,), (2,): the upper left and the lower right corner."""
+        return self.points.min(axis=0), self.points.max(axis=0)
 
     @cached_property
     def tree(self) -> cKDTree:
@@ -34,12 +37,15 @@ class Outline:
 
     @cached_property
     def _depth(self) -> NDArray[np.float32]:
-        padded = np.pad((self._alpha >= 128).astype(np.uint8), 1)
-        return np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5), dtype=np.float32)[1:-1, 1:-1]
+        """(H, W) px that a pixel lies inside of the piece, from the upper left corner of its box."""
+        width, height = np.ceil(self.box[1] - self.box[0]).astype(int) + 3
+        mask = np.zeros((height, width), dtype=np.uint8)
+        cv2.fillPoly(mask, [np.rint(self.points - self.box[0] + 1).astype(np.int32)], 1)
+        return np.asarray(cv2.distanceTransform(mask, cv2.DIST_L2, 5), dtype=np.float32)
 
     def depth_at(self, points: Points) -> NDArray[np.float32]:
         """(N,) px that places lie inside of the piece; 0 outside."""
-        at = np.rint(points).astype(np.intp)
+        at = np.rint(points - self.box[0] + 1).astype(np.intp)
         height, width = self._depth.shape
         within = (at[:, 0] >= 0) & (at[:, 0] < width) & (at[:, 1] >= 0) & (at[:, 1] < height)
         depth = np.zeros(len(at), dtype=np.float32)
@@ -60,13 +66,14 @@ class Contact:
         return len(self.rows)
 
 
-def contact(source: Outline, target: Outline, target_from_source: Rigid2D, reach_px: float) -> Contact:
-    """The source's points that lie within `reach_px` of the target's contour with opposed tangents."""
+def contact(source: Outline, target: Outline, target_from_source: Rigid2D, reach_px: float, every: int = 1) -> Contact:
+    """The source's points (or every n-th) that lie within `reach_px` of the target's contour with opposed tangents."""
     landed = target_from_source.apply(source.points)
-    low, high = target.points.min(axis=0) - reach_px, target.points.max(axis=0) + reach_px
-    near = np.flatnonzero(((landed >= low) & (landed <= high)).all(axis=1))
-    if not len(near):
-        return Contact(near, near, np.zeros(0))
+    (left, top), (right, bottom) = target.box
+    x, y = landed[::every].T
+    near = every * np.flatnonzero(
+        (x > left - reach_px) & (x < right + reach_px) & (y > top - reach_px) & (y < bottom + reach_px)
+    )
     distance, nearest = target.tree.query(landed[near], distance_upper_bound=reach_px)
     found = np.isfinite(distance)
     rows, columns = near[found], np.asarray(nearest, dtype=np.intp)[found]
@@ -94,7 +101,7 @@ def refine(
     a, b, weight = anchors
     for number in range(rounds):
         reach = reach_px * max(0.35, 1 - number / rounds)
-        touching = contact(source, target, transform, reach)
+        touching = contact(source, target, transform, reach, every=3 if number < rounds // 2 else 1)
         if len(touching) < 10:
             return transform
         p, n = transform.apply(source.points[touching.rows]), target.normals[touching.columns]

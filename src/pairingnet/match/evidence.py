@@ -17,6 +17,7 @@ from scipy.spatial import cKDTree
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.prepare.strip import SAMPLES, Strip
 
+_CHANCE = 3.0  # how much better than the usual the best of a contour is by chance
 _ALONG = 3  # samples side by side at each point, see SAMPLES
 
 
@@ -55,6 +56,13 @@ class Side:
         return cKDTree(self.strip.points)
 
 
+def agreement(source: Side, target: Side, target_from_source: Rigid2D, scale: float) -> float:
+    """Only how well features agree along the contact: enough to tell hopeless poses."""
+    step = max(source.strip.step_px, target.strip.step_px)
+    rows, columns, *_ = _touching(source.strip, target, target_from_source, 2.5 * step)
+    return float(_odds(source, target, rows, columns, scale).sum())
+
+
 def measure(
     source: Side, target: Side, target_from_source: Rigid2D, support: float, overlap_steps: float, scale: float
 ) -> Evidence:
@@ -63,14 +71,7 @@ def measure(
     rows, columns, gap, slide = _touching(source.strip, target, target_from_source, 2.5 * step)
     if len(rows) < 3:
         return Evidence(support=support, overlap=overlap_steps)
-    together = 0.5 * scale * (
-        (source.queries[rows] * target.keys[columns]).sum(axis=1)
-        + (source.keys[rows] * target.queries[columns]).sum(axis=1)
-    )  # fmt: skip
-    usual = 0.25 * (
-        source.query_level[rows] + target.key_level[columns] + source.key_level[rows] + target.query_level[columns]
-    )
-    odds = together - usual - 3.0
+    odds = _odds(source, target, rows, columns, scale)
     colours = _across(source.strip, target.strip, rows, columns, slide)
     return Evidence(
         support=support,
@@ -84,6 +85,16 @@ def measure(
         share=len(rows) / min(len(source.strip), len(target.strip)),
         **colours,
     )
+
+
+def _odds(
+    source: Side, target: Side, rows: NDArray[np.intp], columns: NDArray[np.intp], scale: float
+) -> NDArray[np.float32]:
+    """(K,): how much better these points go together than each goes with anything (log-odds)."""
+    together = (source.queries[rows] * target.keys[columns]).sum(axis=1)
+    together = 0.5 * scale * (together + (source.keys[rows] * target.queries[columns]).sum(axis=1))
+    usual = source.query_level[rows] + target.key_level[columns] + source.key_level[rows] + target.query_level[columns]
+    return np.asarray(together - 0.25 * usual - _CHANCE)
 
 
 def _touching(

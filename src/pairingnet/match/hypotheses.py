@@ -76,12 +76,15 @@ def propose(
     agrees = np.abs(landed - pb[None]) < threshold_px
     support = agrees @ weight
     kept: list[Hypothesis] = []
+    told = np.zeros(len(found), dtype=bool)
     for h in np.argsort(-support, kind="stable"):
-        if len(kept) >= most or support[h] < 0.1 * support.max():
+        if len(kept) >= most or support[h] < 0.05 * support.max():
             break
-        start = Rigid2D(float(np.angle(turn[h])), float(shift[h].real), float(shift[h].imag))
-        if any(_alike(start, other.target_from_source, a, 2 * threshold_px) for other in kept):
+        if told[h]:
             continue
+        # A correspondence that agrees with a better proposal, with about the same turn, proposes the same.
+        told |= agrees[h] & ((turn * turn[h].conj()).real > np.cos(np.radians(12)))
+        start = Rigid2D(float(np.angle(turn[h])), float(shift[h].real), float(shift[h].imag))
         kept.append(_settle(start, a, b, weight, threshold_px))
     kept = [each for each in kept if len(each.inliers) >= 2]
     different: list[Hypothesis] = []

@@ -45,6 +45,10 @@ class PaperMethod:
         """Network, matching, and a mark of the weights."""
         return {**as_dict(self.network.settings), **as_dict(self.settings), "weights": self.weights}
 
+    def know(self, features: Sequence[PaperFeatures]) -> Sequence[PaperFeatures]:
+        """Nothing: a fragment's features say all."""
+        return features
+
     def rank(self, features: Sequence[PaperFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """The `most` best candidates of each fragment, by the cosine of their vectors."""
         if not features:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pairingnet.config import RingMatchSettings, as_dict
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
-from pairingnet.match.evidence import Evidence, Side, measure
+from pairingnet.match.evidence import Evidence, Side, agreement, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.verify import Verifier
 from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
@@ -32,11 +32,16 @@ class RingFeatures:
     id: str
     side: Side
     outline: Outline
-    tangents: Points = field(repr=False)  # (N, 2) smoothed: single ones are too noisy to fix a transform
 
-    @cached_property
+    @property
     def points(self) -> Points:
         return self.side.strip.points
+
+    @cached_property
+    def tangents(self) -> Points:
+        """(N, 2) averaged over a few steps: single ones are too noisy to fix a transform."""
+        total = sum(np.roll(self.side.strip.tangents, k, axis=0) for k in (-2, -1, 0, 1, 2))
+        return np.asarray(total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-9))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,7 @@ class RingMethod:
                 queries, keys = (
                     self.network(pack_strips([strip], role, self.device)).cpu().numpy() for role in (QUERY, KEY)
                 )
-            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline(fragment), _smooth(strip.tangents))
+            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline(fragment.contour))
 
     def know(self, features: Sequence[RingFeatures]) -> list[RingFeatures]:
         """The same features, each point with how well it goes with anything in the collection."""
@@ -127,10 +132,11 @@ class RingMethod:
             (source.points, source.tangents),
             (target.points, target.tangents),
             chosen.threshold * step,
-            chosen.hypotheses,
+            chosen.proposals,
         )
+        hopes = [agreement(source.side, target.side, h.target_from_source, self.scale) for h in hypotheses]
         fits = []
-        for hypothesis in hypotheses:
+        for hypothesis in (hypotheses[i] for i in np.argsort(hopes)[::-1][: chosen.hypotheses]):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
@@ -149,9 +155,3 @@ class RingMethod:
 
 def _some(points: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
     return np.asarray(points[rng.choice(len(points), min(_BANK, len(points)), replace=False)])
-
-
-def _smooth(tangents: Points, steps: int = 2) -> Points:
-    """Directions averaged over a few steps."""
-    total = sum(np.roll(tangents, k, axis=0) for k in range(-steps, steps + 1))
-    return np.asarray(total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-9))

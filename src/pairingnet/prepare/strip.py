@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -50,7 +51,7 @@ class Strip:
     def __len__(self) -> int:
         return len(self.points)
 
-    @property
+    @cached_property
     def normals(self) -> Points:
         """(N, 2) into the piece."""
         return np.stack([-self.tangents[:, 1], self.tangents[:, 0]], axis=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,12 +13,16 @@ from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional
 
-from pairingnet.engine.local import progress_bar
-from pairingnet.io.collection import Collection
+from pairingnet.engine.local import run_jobs
+from pairingnet.evaluate.metrics import expected_calibration_error
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.collection import Collection, read_collection
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.ring import RingFeatures, RingMethod
 from pairingnet.match.verify import Verifier, as_inputs
+from pairingnet.match.weights import load_ring
 from pairingnet.prepare.load import load_fragments
+from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
 _RIGHT_STEPS = 3.5  # a pose is right when the shared contour lands so near to the truth, on average
@@ -43,24 +48,54 @@ class Joins:
 
 def collect_joins(collection: Collection, method: RingMethod, candidates: int) -> Joins:
     """Lay all true pairs and the `candidates` best candidates of each fragment on each other."""
-    with progress_bar() as bar:
-        shown = bar.track(load_fragments(collection), total=len(collection), description="features")
-        features = method.know(list(method.features(shown)))
-        number = {record.id: i for i, record in enumerate(collection.fragments)}
-        true = {(number[pair.source], number[pair.target]): pair for pair in collection.pairs}
-        ranked, _ = method.rank(features, candidates)
-        asked = set(true)
-        for a, row in enumerate(ranked):
-            asked |= {(a, int(b)) for b in row if b >= 0 and (int(b), a) not in asked}
-        evidence: list[Evidence] = []
-        right, pair_of = [], []
-        for place, (a, b) in enumerate(bar.track(sorted(asked), description="joins")):
-            pair = true.get((a, b))
-            for fit in method.fits(features[a], features[b])[1]:
-                evidence.append(fit.evidence)
-                right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
-                pair_of.append(place)
+    features = method.know(list(method.features(load_fragments(collection))))
+    number = {record.id: i for i, record in enumerate(collection.fragments)}
+    true = {(number[pair.source], number[pair.target]): pair for pair in collection.pairs}
+    ranked, _ = method.rank(features, candidates)
+    asked = set(true)
+    for a, row in enumerate(ranked):
+        asked |= {(a, int(b)) for b in row if b >= 0 and (int(b), a) not in asked}
+    evidence: list[Evidence] = []
+    right, pair_of = [], []
+    for place, (a, b) in enumerate(sorted(asked)):
+        pair = true.get((a, b))
+        for fit in method.fits(features[a], features[b])[1]:
+            evidence.append(fit.evidence)
+            right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
+            pair_of.append(place)
     return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp))
+
+
+@dataclass(frozen=True)
+class JoinsJob:
+    """Which pictures of which collection, and how many candidates of each fragment."""
+
+    folder: Path
+    sources: tuple[str, ...]
+    weights: Path
+    candidates: int
+
+
+def joins_of(folders: Sequence[Path], weights: Path, pictures: int, together: int, candidates: int) -> Joins:
+    """Joins of the first `pictures` of each collection, `together` of them mixed at a time; on all cores."""
+    jobs = []
+    for folder in folders:
+        sources = sorted({record.source for record in read_collection(folder).fragments})[:pictures]
+        groups = [tuple(sources[first : first + together]) for first in range(0, len(sources), together)]
+        jobs += [JoinsJob(folder, group, weights, candidates) for group in groups]
+    parts = run_jobs(_joins, jobs, 0, "joins")
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _joins(job: JoinsJob) -> Joins:
+    network, verifier = load_ring(job.weights)
+    collection = read_collection(job.folder)
+    step_px = working_step([record.perimeter_px for record in collection.fragments], network.settings.points)
+    method = RingMethod(network, verifier, step_px)
+    return collect_joins(part_of(collection, job.sources), method, job.candidates)
 
 
 def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 1500) -> Verifier:
@@ -120,19 +155,35 @@ def best_fits(logits: NDArray[np.float64], pair: NDArray[np.intp]) -> NDArray[np
     return np.asarray(order[first])
 
 
+def report(verifier: Verifier, joins: Joins) -> dict[str, float]:
+    """How good the likeliest fit of each pair is."""
+    logits = verifier.logits(joins.evidence)
+    best = best_fits(logits, joins.pair)
+    probability, right = 1 / (1 + np.exp(-logits[best])), joins.right[best]
+    possible = len(np.unique(joins.pair[joins.right]))
+    order = np.argsort(-probability)
+    found = np.cumsum(right[order])
+    precision = found / np.arange(1, len(order) + 1)
+    told = {
+        "pairs": float(len(best)),
+        "with a right fit": float(possible),
+        "chosen right": float(right.sum()),
+        "ECE": round(expected_calibration_error(probability, right), 4),
+    }
+    for share in (0.6, 0.8, 0.9, 0.95):
+        place = int(np.searchsorted(found, share * possible))
+        told[f"precision at {share:.0%}"] = round(float(precision[min(place, len(precision) - 1)]), 4)
+    return told
+
+
 def part_of(collection: Collection, sources: Sequence[str]) -> Collection:
     """Only the fragments of some pictures."""
-    from dataclasses import replace
-
     kept = tuple(record for record in collection.fragments if record.source in set(sources))
     ids = {record.id for record in kept}
     return replace(collection, fragments=kept, pairs=tuple(p for p in collection.pairs if p.source in ids))
 
 
-def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: object) -> bool:
-    from pairingnet.geometry import Rigid2D
-
-    assert isinstance(found, Rigid2D)
+def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: Rigid2D) -> bool:
     pose = collection.by_id[pair.source].canvas_from_fragment
     assert pose is not None
     shared = pose.inverse().apply(pair.seam)

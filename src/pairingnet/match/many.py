@@ -1,0 +1,71 @@
+"""Many pairs on several processes: each reads the features it needs, and keeps the last ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.engine.local import run_jobs
+from pairingnet.match.ring import RingFeatures, RingMethod
+from pairingnet.match.store import read_features
+from pairingnet.types import PairMatch
+
+_CHUNK = 64  # pairs in a job
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where processes find what they need: the weights, the features' folder, the levels' file, and the step."""
+
+    weights: Path
+    features: Path
+    levels: Path
+    step_px: float
+
+
+def match_many(source: Source, pairs: Sequence[tuple[str, str]], jobs: int = 0) -> list[PairMatch]:
+    """Match pairs of fragment ids; in their order."""
+    ordered = sorted(range(len(pairs)), key=lambda i: pairs[i])
+    chunks = [[pairs[i] for i in ordered[first : first + _CHUNK]] for first in range(0, len(ordered), _CHUNK)]
+    found = [match for part in run_jobs(partial(_match_chunk, source), chunks, jobs, "matching") for match in part]
+    by_place = dict(zip(ordered, found, strict=True))
+    return [by_place[i] for i in range(len(pairs))]
+
+
+def write_levels(path: Path, features: Sequence[RingFeatures]) -> None:
+    """Store the background levels of a collection."""
+    from pairingnet.io.files import write_whole
+
+    arrays = {each.id: np.stack([each.side.query_level, each.side.key_level]) for each in features}
+    write_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+def _match_chunk(source: Source, pairs: list[tuple[str, str]]) -> list[PairMatch]:
+    method = method_of(source)
+    return [method.match(_features(source, a), _features(source, b)) for a, b in pairs]
+
+
+@lru_cache(maxsize=1)
+def method_of(source: Source) -> RingMethod:
+    """The method of a run; loaded once in each process."""
+    from pairingnet.match.weights import load_ring
+
+    network, verifier = load_ring(source.weights)
+    return RingMethod(network, verifier, source.step_px)
+
+
+@lru_cache(maxsize=1)
+def _levels(path: Path) -> dict[str, NDArray[np.float32]]:
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+@lru_cache(maxsize=400)
+def _features(source: Source, fragment_id: str) -> RingFeatures:
+    of_query, of_key = _levels(source.levels)[fragment_id]
+    return read_features(source.features, fragment_id, (of_query, of_key))
