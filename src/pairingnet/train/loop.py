@@ -32,6 +32,7 @@ from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_check
 from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
 
 _SAVE_SECONDS = 300
+_TRIM_STEPS = 50
 
 
 class Task(Protocol):
@@ -128,6 +129,8 @@ def train(
                 step += 1
                 bar.update(shown, completed=step, description=f"training {task.name}, loss {loss:.3f}")
                 log.write({"step": step, "seconds": round(seconds(), 1), "loss": round(loss, 5)})
+                if step % _TRIM_STEPS == 0:
+                    give_back_memory()
                 if time.monotonic() - saved > _SAVE_SECONDS:
                     save()
                     saved = time.monotonic()
@@ -236,3 +239,11 @@ def keep_freed_memory() -> None:
             mmap_threshold, trim_threshold = -3, -1
             library.mallopt(mmap_threshold, 1 << 30)
             library.mallopt(trim_threshold, 2**31 - 1)
+
+
+def give_back_memory() -> None:
+    """Return freed memory that lies between what is in use: batches of many sizes would scatter it without end."""
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)

@@ -1,0 +1,177 @@
+"""From features to joins: hypotheses, contact, evidence, votes, verifier, the stages on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pairingnet import pipeline
+from pairingnet.config import RingSettings
+from pairingnet.errors import CollectionError
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.collection import Collection
+from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
+from pairingnet.match.evidence import Evidence
+from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
+from pairingnet.match.ring import RingMethod
+from pairingnet.match.store import read_features, write_features
+from pairingnet.match.verify import Verifier
+from pairingnet.match.weights import load_ring, save_ring
+from pairingnet.models.ring import RingNet
+from pairingnet.search.votes import rank_by_votes
+from pairingnet.train.verify import Joins, best_fits, calibrate, fit_verifier
+from pairingnet.types import Fragment
+
+TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
+
+
+def shared(collection: Collection, number: int) -> tuple[str, str, Rigid2D, np.ndarray]:
+    pair = collection.pairs[number]
+    pose = collection.by_id[pair.source].canvas_from_fragment
+    assert pose is not None
+    return pair.source, pair.target, collection.target_from_source(pair), pose.inverse().apply(pair.seam)
+
+
+def off_px(found: Rigid2D, true: Rigid2D, points: np.ndarray) -> float:
+    return float(np.linalg.norm(found.apply(points) - true.apply(points), axis=1).mean())
+
+
+def test_one_good_frame_among_wrong_ones_is_enough(rng: np.random.Generator) -> None:
+    true = Rigid2D(1.1, 40, -20)
+    source = rng.uniform(0, 300, (80, 2))
+    tangents = rng.normal(size=(80, 2))
+    tangents /= np.linalg.norm(tangents, axis=1, keepdims=True)
+    target = true.apply(source)
+    turned = -(true.apply(tangents) - true.shift)
+    columns = np.arange(80)
+    columns[30:] = rng.permutation(80)[:50]  # five of eight are wrong
+    found = Correspondences(np.arange(80), columns, np.full(80, 0.5))
+    best = propose(found, (source, tangents), (target, turned), 5.0, 8)[0]
+    assert off_px(best.target_from_source, true, source) < 0.1
+    assert set(range(30)) <= set(best.inliers.tolist())
+    single = Correspondences(found.rows[:1], columns[:1], found.probability[:1])
+    assert propose(single, (source, tangents), (target, turned), 5.0, 8) == []
+
+
+def test_correspondences_are_the_best_of_rows_and_columns() -> None:
+    logits = np.full((3, 4), -5.0, dtype=np.float32)
+    logits[0, 2] = logits[1, 1] = logits[2, 0] = 5.0
+    found = likely_correspondences(logits, most=10, least=0.1)
+    assert {(int(r), int(c)) for r, c in zip(found.rows, found.columns, strict=True)} == {(0, 2), (1, 1), (2, 0)}
+
+
+def test_refining_meets_the_contours_to_a_fraction_of_a_pixel(torn: Collection, pieces: list[Fragment]) -> None:
+    by_id = {piece.id: piece for piece in pieces}
+    better = 0
+    for number in range(8):
+        a, b, true, seam = shared(torn, number)
+        source, target = Outline(by_id[a].contour), Outline(by_id[b].contour)
+        start = Rigid2D(0.01, 1.5, -1.0) @ true
+        anchors = (seam[::5], true.apply(seam[::5]) + (1.0, -0.7), np.ones(len(seam[::5])))
+        found = refine(source, target, start, anchors, 8.0)
+        better += off_px(found, true, seam) < 0.6
+        assert len(contact(source, target, true, 2.0)) > 0.7 * torn.pairs[number].overlap_px
+    assert better >= 7
+
+
+def test_overlap_is_seen(torn: Collection, pieces: list[Fragment]) -> None:
+    by_id = {piece.id: piece for piece in pieces}
+    a, b, true, seam = shared(torn, 0)
+    source, target = Outline(by_id[a].contour), Outline(by_id[b].contour)
+    assert overlap_penalty(source, target, true, 3.0) == 0
+    inside = target.points.mean(axis=0) - true.apply(seam).mean(axis=0)
+    assert overlap_penalty(source, target, Rigid2D(0, *(0.5 * inside)) @ true, 3.0) > 20
+
+
+class _Piece:
+    def __init__(self, queries: np.ndarray, keys: np.ndarray) -> None:
+        self.queries, self.keys = queries.astype(np.float32), keys.astype(np.float32)
+        self.query_level = self.key_level = np.full(len(queries), 8.0, dtype=np.float32)  # of random ones at scale 20
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def test_votes_find_the_piece_with_the_same_run_backwards(rng: np.random.Generator) -> None:
+    contours = [unit(rng.normal(size=(60, 16))) for _ in range(6)]
+    keys = [unit(rng.normal(size=(60, 16))) for _ in range(6)]
+    keys[4][20:40] = contours[1][10:30][::-1]
+    keys[1][10:30] = contours[4][20:40][::-1]
+    pieces = [_Piece(q, k) for q, k in zip(contours, keys, strict=True)]
+    ranked, scores = rank_by_votes(pieces, scale=20.0, most=3, every=1)
+    assert ranked[1, 0] == 4 and ranked[4, 0] == 1
+    assert scores[1, 0] > 5 * scores[0, 0]
+    alone, _ = rank_by_votes(pieces[:1], 20.0, 3)
+    assert alone.tolist() == [[-1, -1, -1]]
+
+
+def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None:
+    def joins(count: int) -> Joins:
+        right = rng.random(count) < 0.3
+        agreement = np.where(right, rng.normal(20, 10, count), rng.normal(-20, 20, count))
+        evidence = [Evidence(agreement=float(x), contact=30.0) for x in agreement]
+        return Joins(evidence, right, np.arange(count) // 3)
+
+    verifier = calibrate(fit_verifier(joins(3000), rounds=300), checked := joins(3000))
+    best = best_fits(verifier.logits(checked.evidence), checked.pair)
+    assert len(best) == 1000
+    told = verifier.probabilities([checked.evidence[i] for i in best])
+    sure = told > 0.9
+    assert sure.sum() > 100 and checked.right[best][sure].mean() > 0.85
+    assert abs(told.mean() - checked.right[best].mean()) < 0.03
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_ring(path, RingNet(TINY), Verifier.plain(), {"made": "for a test"})
+    return path
+
+
+def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
+    network, verifier = load_ring(weights)
+    assert network.settings == TINY and verifier.weights == {}
+    with pytest.raises(CollectionError, match="no weights"):
+        load_ring(tmp_path / "nothing.safetensors")
+    (tmp_path / "bad.safetensors").write_bytes(b"not weights at all")
+    with pytest.raises(CollectionError, match="bad"):
+        load_ring(tmp_path / "bad.safetensors")
+
+
+def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_path: Path) -> None:
+    method = RingMethod(*load_ring(weights), step_px=3.0)
+    made = method.know(list(method.features(pieces[:2])))
+    for each in made:
+        write_features(tmp_path, each)
+    read = [read_features(tmp_path, e.id, (e.side.query_level, e.side.key_level)) for e in made]
+    before, after = method.match(*made), method.match(*read)
+    assert before.target_from_source is not None and after.target_from_source is not None
+    assert np.allclose(before.target_from_source.matrix, after.target_from_source.matrix, atol=0.5)
+    with pytest.raises(CollectionError, match="nobody"):
+        read_features(tmp_path, "nobody")
+
+
+def test_stages_do_only_what_is_missing(torn: Collection, weights: Path, tmp_path: Path) -> None:
+    source = pipeline.source_of(torn, weights, tmp_path)
+    features = pipeline.compute_features(torn, source, jobs=1)
+    stamps = {path: path.stat().st_mtime_ns for path in source.features.iterdir()}
+    assert len(stamps) == len(features) == len(torn)
+    pipeline.compute_features(torn, source, jobs=1)
+    assert stamps == {path: path.stat().st_mtime_ns for path in source.features.iterdir()}
+    candidates = pipeline.find_candidates(features, source, 3)
+    matches = pipeline.match_candidates(candidates, source, jobs=1)
+    assert {frozenset((m.source, m.target)) for m in matches} == {frozenset(p) for p in candidates.pairs()}
+    assert sorted((m.score for m in matches), reverse=True) == [m.score for m in matches]
+    again = pipeline.rank_by_probability(candidates, matches)
+    for row, before in zip(again.ranked, candidates.ranked, strict=True):
+        assert _set(row) == _set(before)
+
+
+def _set(row: Iterable[int]) -> set[int]:
+    return {int(number) for number in row}
