@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.prepare.strip import SAMPLES, Strip
 
-_CHANCE = 3.0  # how much better than the usual the best of a contour is by chance
+_CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
 _ALONG = 3  # samples side by side at each point, see SAMPLES
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Features = NDArray[np.float32]
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
+_BEST_OF_ALL = 0.97
 _EXACT_BELOW = 60_000  # keys
 
 
@@ -64,7 +65,6 @@ def _votes(pieces: Sequence[Searchable], scale: float, every: int, partners: int
     asker = np.repeat(np.arange(len(pieces)), [len(piece.queries[::every]) for piece in pieces])
     similarity, partner = _nearest(keys, asking, partners)
     strength = scale * similarity - 0.5 * (of_query[:, None] + of_key[partner])
-    strength -= np.log(len(keys)) * 0.5  # the best of so many is better than the mean by chance alone
     strength = np.clip(strength, 0, None)
     strength[owner[partner] == asker[:, None]] = 0
     return _best_diagonals(asker, asked_at, owner[partner], place[partner], strength, len(pieces))
@@ -95,13 +95,15 @@ def _best_diagonals(
 
 
 def background_levels(points: Features, background: Features, scale: float) -> Features:
-    """(N,): log of the mean of exp(scale * similarity) with the background."""
-    levels = []
-    for first in range(0, len(points), 8192):
-        logits = scale * (points[first : first + 8192] @ background.T)
-        top = logits.max(axis=1, keepdims=True)
-        levels.append(top[:, 0] + np.log(np.exp(logits - top).mean(axis=1)))
-    return np.concatenate(levels)
+    """(N,): what a point's best few of a hundred random partners reach.
+
+    Not the mean: in a small collection the true partners are among the random ones, and must not count.
+    """
+    if not len(background):
+        return np.zeros(len(points), dtype=np.float32)
+    place = int(_BEST_OF_ALL * (len(background) - 1))
+    logits = scale * (points @ background.T)
+    return np.asarray(np.partition(logits, place, axis=1)[:, place], dtype=np.float32)
 
 
 def _nearest(keys: Features, asking: Features, partners: int) -> tuple[Features, NDArray[np.intp]]:
