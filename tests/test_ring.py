@@ -64,7 +64,7 @@ def test_a_strip_has_equal_steps_and_looks_inwards(pieces: list[Fragment], strip
 
 def test_colours_of_a_strip_are_the_fragments(pieces: list[Fragment]) -> None:
     piece = pieces[0]
-    flat = replace(piece, pixels=np.where(piece.alpha[..., None] > 0, np.uint8([200, 30, 90]), 0).astype(np.uint8))
+    flat = replace(piece, pixels=np.where(piece.alpha[..., None] > 0, [200, 30, 90], 0).astype(np.uint8))
     strip = unroll(flat, STEP_PX)
     covered = strip.inside > 60
     assert covered.mean() > 0.8

@@ -216,6 +216,18 @@ class RingMatchSettings:
 
 
 @dataclass(frozen=True)
+class AssembleSettings:
+    """From joins to groups. Distances are in steps of the contour."""
+
+    weakest: float = 0.05  # least probability of a join that is looked at
+    log_odds: float = 0.5  # all joins between two groups together must be this sure
+    agree: float = 3.0  # joins agree when they place the seam so near to each other
+    agree_deg: float = 5.0  # and turn the pieces alike, within so many degrees
+    allowed: float = 2.5  # pieces may lie so deep on each other
+    overlap: float = 6.0  # along so much contour at most
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -275,6 +287,7 @@ AnySettings = (
     | TrainSettings
     | RingSettings
     | RingMatchSettings
+    | AssembleSettings
     | RingTrainSettings
 )
 Settings = TypeVar(
@@ -287,6 +300,7 @@ Settings = TypeVar(
     TrainSettings,
     RingSettings,
     RingMatchSettings,
+    AssembleSettings,
     RingTrainSettings,
 )
 

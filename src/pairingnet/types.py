@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,7 +83,8 @@ class PairMatch:
     """How two fragments fit, in a method's opinion.
 
     target_from_source: None where it found no way, and `reason` says why; points (K, 2, 2): corresponding points of
-    the source (K, 0) and the target (K, 1) that support it; score: higher is more certain, comparable within a method.
+    the source (K, 0) and the target (K, 1) that support it; score: higher is more certain, comparable within a method;
+    probability that the join is right, NaN where a method does not say; evidence: what was measured, by name.
     """
 
     source: str
@@ -91,6 +93,8 @@ class PairMatch:
     score: float = 0.0
     points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2, 2)))
     reason: str = ""
+    probability: float = float("nan")
+    evidence: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,17 @@ class Evidence:
     correlation: float = 0.0  # of the colours on both sides, along the seam
     share: float = 0.0  # of the shorter contour that is contact
 
+    def in_pixels(self, step_px: float) -> dict[str, float]:
+        """What a person wants to know of it."""
+        return {
+            "contact_px": round(self.contact * step_px, 1),
+            "gap_px": round(self.loose * step_px, 2),
+            "overlap_px": round(self.overlap * step_px, 1),
+            "colour_difference": round(self.colour, 4),
+            "colour_correlation": round(self.correlation, 3),
+            "agreement": round(self.agreement_mean, 2),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Side:
@@ -65,15 +76,15 @@ def agreement(source: Side, target: Side, target_from_source: Rigid2D, scale: fl
 
 def measure(
     source: Side, target: Side, target_from_source: Rigid2D, support: float, overlap_steps: float, scale: float
-) -> Evidence:
-    """Measure a pose."""
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Evidence]:
+    """Measure a pose: the points (K,), (K,) of both strips that touch, and what they say."""
     step = max(source.strip.step_px, target.strip.step_px)
     rows, columns, gap, slide = _touching(source.strip, target, target_from_source, 2.5 * step)
     if len(rows) < 3:
-        return Evidence(support=support, overlap=overlap_steps)
+        return rows, columns, Evidence(support=support, overlap=overlap_steps)
     odds = _odds(source, target, rows, columns, scale)
     colours = _across(source.strip, target.strip, rows, columns, slide)
-    return Evidence(
+    evidence = Evidence(
         support=support,
         agreement=float(odds.sum()),
         agreement_mean=float(odds.mean()),
@@ -85,6 +96,7 @@ def measure(
         share=len(rows) / min(len(source.strip), len(target.strip)),
         **colours,
     )
+    return rows, columns, evidence
 
 
 def _odds(

@@ -46,11 +46,12 @@ class RingFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One way to join two pieces: the transform, the correspondences (K,) that agree, what was measured, and how
-    likely it is right."""
+    """One way to join two pieces: the transform, which points (K,) and (K,) of the strips touch then, what was
+    measured, and how likely it is right."""
 
     target_from_source: Rigid2D
-    inliers: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
     evidence: Evidence
     logit: float = 0.0
 
@@ -119,8 +120,15 @@ class RingMethod:
         if not fits:
             return PairMatch(source.id, target.id, None, reason=f"only {len(found)} points look alike")
         best = fits[0]
-        points = np.stack([source.points[found.rows[best.inliers]], target.points[found.columns[best.inliers]]], axis=1)
-        return PairMatch(source.id, target.id, best.target_from_source, best.logit, points)
+        return PairMatch(
+            source.id,
+            target.id,
+            best.target_from_source,
+            best.logit,
+            np.stack([source.points[best.rows], target.points[best.columns]], axis=1),
+            probability=float(1 / (1 + np.exp(-best.logit))),
+            evidence=best.evidence.in_pixels(max(source.side.strip.step_px, target.side.strip.step_px)),
+        )
 
     def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
         """All hypotheses, laid contour on contour and measured; the likeliest first."""
@@ -142,8 +150,7 @@ class RingMethod:
             start = hypothesis.target_from_source
             pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
-            evidence = measure(source.side, target.side, pose, hypothesis.support, overlap, self.scale)
-            fits.append(Fit(pose, hypothesis.inliers, evidence))
+            fits.append(Fit(pose, *measure(source.side, target.side, pose, hypothesis.support, overlap, self.scale)))
         logits = self.verifier.logits([fit.evidence for fit in fits])
         judged = [replace(fit, logit=float(logit)) for fit, logit in zip(fits, logits, strict=True)]
         return found, sorted(judged, key=lambda fit: -fit.logit)

@@ -1,0 +1,66 @@
+"""All poses of a group at once: every join pulls its two pieces together along their seam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.linalg import spsolve
+
+from pairingnet.geometry import Rigid2D
+from pairingnet.types import PairMatch
+
+_ROUNDS = 6
+_POINTS = 24  # of each seam
+
+
+def settle_poses(poses: Mapping[str, Rigid2D], joins: Sequence[PairMatch]) -> dict[str, Rigid2D]:
+    """Least squares over the seams of all joins, robust against single bad ones; the first fragment stays."""
+    names = list(poses)
+    if len(names) < 3 or len(joins) < 2:
+        return dict(poses)
+    number = {name: i for i, name in enumerate(names)}
+    placed = dict(poses)
+    seams = [_seam(join) for join in joins]
+    for _ in range(_ROUNDS):
+        rows, columns, values, wanted = [], [], [], []
+        first = 0
+        for join, (of_source, of_target) in zip(joins, seams, strict=True):
+            p, q = placed[join.source].apply(of_source), placed[join.target].apply(of_target)
+            off = q - p
+            spread = np.linalg.norm(off, axis=1).mean()
+            weight = 1 / (1 + (spread / 6.0) ** 2)
+            for points, name, sign in ((p, join.source, 1.0), (q, join.target, -1.0)):
+                if number[name] == 0:
+                    continue
+                base = 3 * (number[name] - 1)
+                count = len(points)
+                at = first + np.arange(count)
+                for axis, spin in ((0, -points[:, 1]), (1, points[:, 0])):
+                    rows += [at + axis * count, at + axis * count]
+                    columns += [np.full(count, base), np.full(count, base + 1 + axis)]
+                    values += [sign * weight * spin, np.full(count, sign * weight)]
+            wanted += [weight * off[:, 0], weight * off[:, 1]]
+            first += 2 * len(p)
+        size = 3 * (len(names) - 1)
+        j = coo_matrix(
+            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(first, size)
+        ).tocsc()
+        normal = (j.T @ j).tocsc()
+        normal += coo_matrix((np.full(size, 1e-6), (np.arange(size), np.arange(size))), shape=(size, size)).tocsc()
+        change = np.atleast_1d(spsolve(normal, j.T @ np.concatenate(wanted)))
+        for name in names[1:]:
+            turn, x, y = change[3 * (number[name] - 1) : 3 * number[name]]
+            placed[name] = Rigid2D(float(turn), float(x), float(y)) @ placed[name]
+        if np.abs(change).max() < 1e-3:
+            break
+    return placed
+
+
+def _seam(join: PairMatch) -> tuple[np.ndarray, np.ndarray]:
+    """Points of the source, and where they belong on the target: by the join's own transform."""
+    assert join.target_from_source is not None
+    points = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
+    chosen = points[np.linspace(0, len(points) - 1, min(_POINTS, len(points))).astype(int)]
+    return chosen, join.target_from_source.apply(chosen)
