@@ -30,6 +30,7 @@ LAYERS = [
     "search",
     "match",
     "assemble",
+    "review",
     "pipeline",
     "synth",
     "evaluate",

@@ -165,7 +165,9 @@ def test_stages_do_only_what_is_missing(torn: Collection, weights: Path, tmp_pat
     pipeline.compute_features(torn, source, jobs=1)
     assert stamps == {path: path.stat().st_mtime_ns for path in source.features.iterdir()}
     candidates = pipeline.find_candidates(features, source, 3)
-    matches = pipeline.match_candidates(candidates, source, jobs=1)
+    matches, made = pipeline.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)
+    assert made == len(matches)
+    assert pipeline.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)[1] == 0
     assert {frozenset((m.source, m.target)) for m in matches} == {frozenset(p) for p in candidates.pairs()}
     assert sorted((m.score for m in matches), reverse=True) == [m.score for m in matches]
     again = pipeline.rank_by_probability(candidates, matches)

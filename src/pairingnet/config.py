@@ -228,6 +228,21 @@ class AssembleSettings:
 
 
 @dataclass(frozen=True)
+class SolveSettings:
+    """The main job: which pairs are looked at, and what counts; with the settings of its stages."""
+
+    all_pairs_up_to: int = 120  # fragments; of more, only the candidates are laid on each other
+    candidates: int = 30  # of each fragment
+    least: float = 0.02  # joins below this probability are not worth a look
+    prepare: PrepareSettings = PrepareSettings()
+    assemble: AssembleSettings = AssembleSettings()
+
+    def __post_init__(self) -> None:
+        _require(self.candidates > 0, "candidates", self.candidates, "above 0")
+        _require(0 <= self.least < 1, "least", self.least, "at least 0 and below 1")
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -288,6 +303,7 @@ AnySettings = (
     | RingSettings
     | RingMatchSettings
     | AssembleSettings
+    | SolveSettings
     | RingTrainSettings
 )
 Settings = TypeVar(
@@ -301,6 +317,7 @@ Settings = TypeVar(
     RingSettings,
     RingMatchSettings,
     AssembleSettings,
+    SolveSettings,
     RingTrainSettings,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,6 +95,28 @@ class PairMatch:
     reason: str = ""
     probability: float = float("nan")
     evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Fragments that belong together: canvas_from_fragment of each, and the joins that hold them."""
+
+    poses: Mapping[str, Rigid2D]
+    joins: Sequence[PairMatch] = ()
+
+    def __len__(self) -> int:
+        return len(self.poses)
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """groups of two and more, the largest first; singles: ids of the others; confirmed and contradicted: joins
+    that other joins of their group speak for and against."""
+
+    groups: tuple[Group, ...] = ()
+    singles: tuple[str, ...] = ()
+    confirmed: tuple[PairMatch, ...] = ()
+    contradicted: tuple[PairMatch, ...] = ()
 
 
 @dataclass(frozen=True)

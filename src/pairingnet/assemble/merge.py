@@ -16,7 +16,7 @@ from pairingnet.assemble.poses import settle_poses
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D, angle_difference
 from pairingnet.match.contact import Outline, overlap_penalty
-from pairingnet.types import PairMatch
+from pairingnet.types import Assembly, Group, PairMatch
 
 _SURE = 1e3  # log-odds of what a person has decided
 
@@ -27,28 +27,6 @@ class Decisions:
 
     accepted: Ids[frozenset[str]] = frozenset()
     rejected: Ids[frozenset[str]] = frozenset()
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Fragments that belong together: canvas_from_fragment of each, and the joins that hold them."""
-
-    poses: Mapping[str, Rigid2D]
-    joins: Sequence[PairMatch] = ()
-
-    def __len__(self) -> int:
-        return len(self.poses)
-
-
-@dataclass(frozen=True, eq=False)
-class Assembly:
-    """groups of two and more, the largest first; singles: ids of the others; confirmed and contradicted: joins
-    that other joins of their group speak for and against."""
-
-    groups: tuple[Group, ...] = ()
-    singles: tuple[str, ...] = ()
-    confirmed: tuple[PairMatch, ...] = ()
-    contradicted: tuple[PairMatch, ...] = ()
 
 
 @dataclass(eq=False)

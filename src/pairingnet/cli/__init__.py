@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pairingnet import __version__
-from pairingnet.cli import collections, figures, training
+from pairingnet.cli import collections, figures, solving, training
 from pairingnet.errors import PairingNetError
 
 app = typer.Typer(
@@ -23,7 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (collections.tear, collections.prepare, collections.annotate, collections.stats):
+for command in (
+    solving.solve,
+    solving.pair,
+    collections.tear,
+    collections.prepare,
+    collections.annotate,
+    collections.stats,
+):
     app.command()(command)
 app.add_typer(training.train_app, name="train")
 app.command()(training.evaluate)

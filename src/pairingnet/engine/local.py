@@ -32,9 +32,17 @@ def progress_bar() -> Progress:
 
 
 def run_jobs(
-    job: Callable[[Item], Result], items: Sequence[Item], jobs: int = 1, label: str = "working"
+    job: Callable[[Item], Result],
+    items: Sequence[Item],
+    jobs: int = 1,
+    label: str = "working",
+    done: Callable[[Result], None] | None = None,
 ) -> list[Result]:
-    """`[job(item) for item in items]` on `jobs` processes (0: one per core); results in the order of items."""
+    """`[job(item) for item in items]` on `jobs` processes (0: one per core); results in the order of items.
+
+    `done` is called here with each result as soon as it is known, so that it can be stored.
+    """
+    note = done or (lambda _: None)
     jobs = min(jobs or os.cpu_count() or 1, len(items))
     with progress_bar() as bar:
         task = bar.add_task(label, total=len(items))
@@ -42,6 +50,7 @@ def run_jobs(
             results = []
             for item in items:
                 results.append(job(item))
+                note(results[-1])
                 bar.advance(task)
             return results
         # Fork and threaded libraries do not mix; a spawned process starts clean.
@@ -49,20 +58,20 @@ def run_jobs(
         with ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
             futures = [pool.submit(job, item) for item in items]
             try:
-                _wait_for(futures, lambda done: bar.advance(task, done))
+                _wait_for(futures, note, lambda: bar.advance(task))
                 return [future.result() for future in futures]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
 
-def _wait_for(futures: Sequence[Future[Result]], advance: Callable[[int], None]) -> None:
+def _wait_for(futures: Sequence[Future[Result]], note: Callable[[Result], None], advance: Callable[[], None]) -> None:
     pending = set(futures)
     while pending:
-        done, pending = wait(pending, return_when=FIRST_COMPLETED)
-        for future in done:
-            future.result()  # the first failure stops the rest
-        advance(len(done))
+        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+        for future in finished:
+            note(future.result())  # the first failure stops the rest
+            advance()
 
 
 def _one_thread() -> None:

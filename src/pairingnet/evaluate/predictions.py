@@ -23,6 +23,7 @@ from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json, write_whole
+from pairingnet.io.run import read_matches, write_matches
 from pairingnet.prepare.load import load_fragments
 from pairingnet.types import Fragment, PairMatch
 
@@ -98,7 +99,7 @@ def store_predictions(
     """Write a method's answers; `wanted` says which method was asked about what."""
     names = np.array(ids)
     write_whole(out / "search.npz", lambda file: np.savez(file, ids=names, ranked=ranked, scores=scores))
-    write_json(out / "matches.json", {"version": 1, "matches": [_as_json(match) for match in matches]})
+    write_matches(out / "matches.json", list(matches))
     write_json(out / "method.json", {"wanted": wanted, "seconds": {k: round(v, 3) for k, v in seconds.items()}})
 
 
@@ -106,17 +107,12 @@ def read_predictions(out: Path) -> Predictions:
     """The stored answers of a method."""
     try:
         told = json.loads((out / "method.json").read_text(encoding="utf-8"))
-        matches = json.loads((out / "matches.json").read_text(encoding="utf-8"))["matches"]
+        matches = read_matches(out / "matches.json")
         with np.load(out / "search.npz", allow_pickle=False) as search:
             ids, ranked = tuple(str(i) for i in search["ids"]), np.asarray(search["ranked"])
     except (OSError, KeyError, ValueError) as error:
         raise CollectionError(f"{out} holds no predictions ({error}).", "Run 'pairingnet evaluate' again.") from error
-    transforms = {
-        (m["source"], m["target"]): None
-        if m["target_from_source"] is None
-        else Rigid2D.from_matrix(m["target_from_source"])
-        for m in matches
-    }
+    transforms = {(match.source, match.target): match.target_from_source for match in matches}
     return Predictions(ids, ranked, transforms, told["wanted"]["method"], told["seconds"])
 
 
@@ -131,16 +127,3 @@ def known_predictions(out: Path, wanted: Mapping[str, Any]) -> Predictions | Non
             f"{out} holds predictions of something else ({'; '.join(changed)}).", "Choose another folder."
         )
     return read_predictions(out)
-
-
-def _as_json(match: PairMatch) -> dict[str, Any]:
-    found = match.target_from_source
-    entry: dict[str, Any] = {
-        "source": match.source,
-        "target": match.target,
-        "target_from_source": None if found is None else np.round(found.matrix, 6).tolist(),
-        "score": round(match.score, 5),
-    }
-    if match.reason:
-        entry["reason"] = match.reason
-    return entry

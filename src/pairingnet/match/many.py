@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,11 +28,17 @@ class Source:
     step_px: float
 
 
-def match_many(source: Source, pairs: Sequence[tuple[str, str]], jobs: int = 0) -> list[PairMatch]:
-    """Match pairs of fragment ids; in their order."""
+def match_many(
+    source: Source,
+    pairs: Sequence[tuple[str, str]],
+    jobs: int = 0,
+    done: Callable[[Sequence[PairMatch]], None] | None = None,
+) -> list[PairMatch]:
+    """Match pairs of fragment ids; in their order. `done` gets each handful of matches as soon as it is known."""
     ordered = sorted(range(len(pairs)), key=lambda i: pairs[i])
     chunks = [[pairs[i] for i in ordered[first : first + _CHUNK]] for first in range(0, len(ordered), _CHUNK)]
-    found = [match for part in run_jobs(partial(_match_chunk, source), chunks, jobs, "matching") for match in part]
+    parts = run_jobs(partial(_match_chunk, source), chunks, jobs, "matching", done)
+    found = [match for part in parts for match in part]
     by_place = dict(zip(ordered, found, strict=True))
     return [by_place[i] for i in range(len(pairs))]
 

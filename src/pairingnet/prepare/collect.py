@@ -53,13 +53,15 @@ class PreparedResult:
     bad_files: tuple[str, ...]
 
 
-def prepare_collection(scans: Path, out: Path, job: PrepareJob, jobs: int = 1, store: bool = True) -> PreparedResult:
+def prepare_collection(
+    scans: Path, out: Path, job: PrepareJob, jobs: int = 1, store: bool = True, leave_out: Path | None = None
+) -> PreparedResult:
     """Find the fragments in all files of a folder; files prepared before and not changed since are left alone.
 
     A collection that has got its truth since is not written over. With `store` False none is written at all:
-    the caller adds the truth and writes it.
+    the caller adds the truth and writes it. What lies in `leave_out` (or in `out`) is no scan.
     """
-    files = named_files(scans, out)
+    files = named_files(scans, leave_out or out)
     remember_settings(out, "prepared", as_dict(job.settings))
     if store:
         _keep_truth(out)

@@ -25,7 +25,9 @@ def predict_ring(collection: Collection, weights: Path, out: Path, most: int = 4
     candidates = pipeline.find_candidates(features, source, most)
     seconds["search"], began = time.perf_counter() - began, time.perf_counter()
     true = [(pair.source, pair.target) for pair in collection.pairs]
-    matches = pipeline.match_candidates(candidates, source, true, jobs)
+    named = {frozenset(pair) for pair in true}
+    asked = true + [pair for pair in candidates.pairs() if frozenset(pair) not in named]
+    matches, _ = pipeline.match_missing(asked, source, out / "joins.jsonl", jobs)
     seconds["matching"] = time.perf_counter() - began
     ranked = pipeline.rank_by_probability(candidates, matches)
     store_predictions(out, wanted, ranked.ids, ranked.ranked, ranked.scores, matches, seconds)

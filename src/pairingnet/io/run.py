@@ -1,0 +1,149 @@
+"""Run folders: what `solve` found, as files for people and programs (docs/formats.md).
+
+joins.jsonl      every pair that was laid on each other, one line each, written as soon as it is known
+matches.json     the joins worth looking at, the likeliest first
+assembly.json    groups, poses, and what is left
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairingnet.errors import CollectionError
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.files import write_json
+from pairingnet.types import Assembly, Group, PairMatch
+
+VERSION = 1
+_SEAM_POINTS = 24
+
+
+def match_as_json(match: PairMatch) -> dict[str, Any]:
+    """One join; transforms act on pixels of the fragments' images."""
+    found = match.target_from_source
+    entry: dict[str, Any] = {
+        "source": match.source,
+        "target": match.target,
+        "target_from_source": None if found is None else np.round(found.matrix, 6).tolist(),
+        "score": round(match.score, 4),
+    }
+    if not np.isnan(match.probability):
+        entry["probability"] = round(match.probability, 4)
+    entry |= match.evidence
+    if len(match.points):
+        chosen = np.linspace(0, len(match.points) - 1, min(_SEAM_POINTS, len(match.points))).astype(int)
+        entry["seam"] = np.round(match.points[chosen].reshape(-1, 4), 1).tolist()
+    if match.reason:
+        entry["reason"] = match.reason
+    return entry
+
+
+def match_from_json(entry: Mapping[str, Any]) -> PairMatch:
+    """A join as it was written."""
+    known = {"source", "target", "target_from_source", "score", "probability", "seam", "reason"}
+    found = entry["target_from_source"]
+    return PairMatch(
+        entry["source"],
+        entry["target"],
+        None if found is None else Rigid2D.from_matrix(found),
+        float(entry.get("score", 0.0)),
+        np.array(entry.get("seam", []), dtype=np.float64).reshape(-1, 2, 2),
+        entry.get("reason", ""),
+        float(entry.get("probability", float("nan"))),
+        {name: value for name, value in entry.items() if name not in known},
+    )
+
+
+def append_joins(path: Path, matches: Iterable[PairMatch]) -> None:
+    """Add joins to the list; they count from then on."""
+    lines = "".join(json.dumps(match_as_json(match)) + "\n" for match in matches)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        # A line that was cut off when the process was killed must not swallow the next one.
+        if file.tell() and not _ends_with_newline(path):
+            file.write(b"\n")
+        file.write(lines.encode())
+
+
+def read_joins(path: Path) -> list[PairMatch]:
+    """All joins that are complete; a line that was cut off is left out."""
+    if not path.is_file():
+        return []
+    joins = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            joins.append(match_from_json(json.loads(line)))
+        except (json.JSONDecodeError, KeyError, ValueError):
+            continue
+    return joins
+
+
+def write_matches(path: Path, matches: Sequence[PairMatch]) -> None:
+    """The joins, the likeliest first."""
+    write_json(path, {"version": VERSION, "matches": [match_as_json(match) for match in matches]})
+
+
+def read_matches(path: Path) -> list[PairMatch]:
+    """Joins of `matches.json`."""
+    return [match_from_json(entry) for entry in _content(path)["matches"]]
+
+
+def write_assembly(path: Path, assembly: Assembly) -> None:
+    """Groups with their poses, and the fragments that are in none."""
+    groups = [
+        {
+            "fragments": [
+                {"id": name, "canvas_from_fragment": np.round(pose.matrix, 6).tolist()}
+                for name, pose in group.poses.items()
+            ],
+            "joins": [[join.source, join.target] for join in group.joins],
+        }
+        for group in assembly.groups
+    ]
+    told = {
+        name: [[join.source, join.target] for join in joins]
+        for name, joins in (("confirmed", assembly.confirmed), ("contradicted", assembly.contradicted))
+    }
+    write_json(path, {"version": VERSION, "groups": groups, "singles": list(assembly.singles), **told})
+
+
+def read_assembly(path: Path, matches: Iterable[PairMatch] = ()) -> Assembly:
+    """Groups of `assembly.json`; `matches` give the joins their transforms."""
+    content = _content(path)
+    by_pair = {frozenset((match.source, match.target)): match for match in matches}
+
+    def joins(pairs: Iterable[Sequence[str]]) -> tuple[PairMatch, ...]:
+        return tuple(by_pair[frozenset(pair)] for pair in pairs if frozenset(pair) in by_pair)
+
+    groups = tuple(
+        Group(
+            {entry["id"]: Rigid2D.from_matrix(entry["canvas_from_fragment"]) for entry in group["fragments"]},
+            joins(group.get("joins", [])),
+        )
+        for group in content["groups"]
+    )
+    told = [joins(content.get(name, [])) for name in ("confirmed", "contradicted")]
+    return Assembly(groups, tuple(content.get("singles", [])), *told)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CollectionError(f"There is no {path}.", "Run 'pairingnet solve' first.") from None
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CollectionError(f"{path} cannot be read ({error}).", "Run 'pairingnet solve' again.") from error
+    if content.get("version") != VERSION:
+        raise CollectionError(f"{path} has version {content.get('version')}.", f"This program reads {VERSION}.")
+    return content
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"

@@ -1,0 +1,1 @@
+"""What a person looks at: pictures of joins and groups, the report page, exports."""

@@ -1,0 +1,155 @@
+"""`report.html`: everything a person needs to judge a run, in one file that opens from disk."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from pairingnet.io.files import write_whole
+from pairingnet.review.pictures import GroupPicture, group_picture, join_picture
+from pairingnet.types import Assembly, Fragment, PairMatch, Pixels
+
+_MOST_JOINS = 150
+_DOUBTFUL = (0.05, 0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What goes on the page."""
+
+    title: str
+    assembly: Assembly
+    matches: Sequence[PairMatch]
+    left_out: Sequence[str] = ()
+
+
+def write_report(path: Path, report: Report, fragment: Callable[[str], Fragment]) -> None:
+    """Write the page; `fragment` loads one by its id."""
+    parts = [_summary(report), _groups(report.assembly, fragment), _joins(report, fragment)]
+    parts += [_singles(report.assembly, fragment), _left_out(report.left_out)]
+    page = _PAGE.replace("{title}", escape(report.title)).replace("{body}", "\n".join(parts))
+    write_whole(path, lambda file: file.write_text(page, encoding="utf-8"))
+
+
+def _summary(report: Report) -> str:
+    placed = sum(len(group) for group in report.assembly.groups)
+    total = placed + len(report.assembly.singles)
+    sure = sum(match.probability >= _DOUBTFUL[1] for match in report.matches)
+    doubtful = sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in report.matches)
+    return (
+        f"<p class=summary><b>{total}</b> fragments: <b>{placed}</b> in <b>{len(report.assembly.groups)}</b> groups, "
+        f"{len(report.assembly.singles)} alone. <b>{sure}</b> joins are sure (90 % and more), "
+        f"<b>{doubtful}</b> are to be looked at.</p>"
+    )
+
+
+def _groups(assembly: Assembly, fragment: Callable[[str], Fragment]) -> str:
+    if not assembly.groups:
+        return "<h2>Groups</h2><p>No pieces were joined.</p>"
+    rows = ["<h2>Groups</h2>"]
+    for number, group in enumerate(assembly.groups, start=1):
+        picture = group_picture({name: fragment(name) for name in group.poses}, group)
+        weakest = min((join.probability for join in group.joins), default=float("nan"))
+        note = f"{len(group)} pieces, weakest join {weakest:.0%}" if group.joins else f"{len(group)} pieces"
+        rows.append(f"<figure class=group>{_outlined(picture)}<figcaption>Group {number}: {note}</figcaption></figure>")
+    return "\n".join(rows)
+
+
+def _outlined(picture: GroupPicture) -> str:
+    height, width = picture.pixels.shape[:2]
+    shapes = "".join(
+        f'<polygon points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"><title>{escape(name)}</title></polygon>'
+        for name, points in picture.outlines.items()
+    )
+    image = f'<image href="{_data(picture.pixels)}" width="{width}" height="{height}"/>'
+    return f'<svg viewBox="0 0 {width} {height}" style="max-width:{width}px">{image}{shapes}</svg>'
+
+
+def _joins(report: Report, fragment: Callable[[str], Fragment]) -> str:
+    confirmed = {(join.source, join.target) for join in report.assembly.confirmed}
+    against = {(join.source, join.target) for join in report.assembly.contradicted}
+    shown = [match for match in report.matches if match.target_from_source is not None][:_MOST_JOINS]
+    rows = [
+        f"<h2>Joins</h2><p>The likeliest first; pink is the shared stretch. {len(shown)} of {len(report.matches)}.</p>"
+    ]
+    for match in shown:
+        pair = (match.source, match.target)
+        doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1]
+        state = "in a group" if pair in confirmed else "other joins speak against it" if pair in against else "not used"
+        picture = _data(join_picture(fragment(match.source), fragment(match.target), match, 260))
+        rows.append(
+            f'<figure class="join{" doubt" if doubt else ""}"><img loading=lazy src="{picture}" alt="">'
+            f"<figcaption><b>{match.probability:.1%}</b> {escape(match.source)} and {escape(match.target)}"
+            f"{' <i>look at this one</i>' if doubt else ''}<br>{_why(match)}; {state}</figcaption></figure>"
+        )
+    return "\n".join(rows)
+
+
+def _why(match: PairMatch) -> str:
+    told = match.evidence
+    parts = []
+    if "contact_px" in told:
+        parts.append(f"touch along {told['contact_px']:.0f} px")
+        parts.append(f"{told['gap_px']:.1f} px apart in the median")
+        if told["overlap_px"] > 0:
+            parts.append(f"{told['overlap_px']:.0f} px of edge lie on the other piece")
+        parts.append(f"colours along the seam correlate by {told['colour_correlation']:.2f}")
+    return ", ".join(parts)
+
+
+def _singles(assembly: Assembly, fragment: Callable[[str], Fragment]) -> str:
+    if not assembly.singles:
+        return ""
+    figures = "".join(
+        f'<figure class=single><img loading=lazy src="{_data(_thumbnail(fragment(name)))}" alt="">'
+        f"<figcaption>{escape(name)}</figcaption></figure>"
+        for name in assembly.singles
+    )
+    return f"<h2>Alone</h2><p>No join of these is sure enough.</p>{figures}"
+
+
+def _left_out(problems: Sequence[str]) -> str:
+    if not problems:
+        return ""
+    items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
+    return f"<h2>Not read</h2><ul>{items}</ul>"
+
+
+def _thumbnail(fragment: Fragment, size_px: int = 140) -> Pixels:
+    alpha = fragment.alpha[..., None].astype(np.float32) / 255
+    picture = np.asarray(fragment.pixels * alpha + 255 * (1 - alpha), dtype=np.uint8)
+    scale = min(1.0, size_px / max(picture.shape[:2]))
+    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
+    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+
+
+def _data(pixels: Pixels) -> str:
+    _, coded = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 85])
+    return "data:image/jpeg;base64," + base64.b64encode(coded.tobytes()).decode()
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; color: #222; }
+ h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #ddd; }
+ figure { margin: 0 0 1.5em; } figcaption { color: #444; font-size: .9em; }
+ .group svg { width: 100%; height: auto; background: #f4f4f4; }
+ .group polygon { fill: transparent; stroke: none; }
+ .group polygon:hover { fill: rgba(255, 255, 255, .25); stroke: #e61e78; stroke-width: 3; }
+ .join { display: inline-block; width: 580px; max-width: 100%; vertical-align: top; margin-right: 8px; padding: 4px; }
+ .join img { width: 100%; } .doubt { background: #fff6dd; }
+ .single { display: inline-block; margin: 4px; text-align: center; vertical-align: bottom; }
+ @media (prefers-color-scheme: dark) { body { background: #1c1c1c; color: #ddd; } figcaption { color: #bbb; }
+  .doubt { background: #3a3218; } h2 { border-color: #444; } }
+</style></head><body><h1>{title}</h1>
+{body}
+</body></html>
+"""
