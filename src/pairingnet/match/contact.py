@@ -99,25 +99,25 @@ def refine(
     """
     transform = start
     a, b, weight = anchors
+    right_wards, down_wards = np.tile([1.0, 0.0], (len(a), 1)), np.tile([0.0, 1.0], (len(a), 1))
     for number in range(rounds):
         reach = reach_px * max(0.35, 1 - number / rounds)
         touching = contact(source, target, transform, reach, every=3 if number < rounds // 2 else 1)
         if len(touching) < 10:
             return transform
         p, n = transform.apply(source.points[touching.rows]), target.normals[touching.columns]
-        sigma = max(0.5, 1.5 * float(np.median(np.abs(touching.gap_px - np.median(touching.gap_px)))))
+        sigma = max(0.5, float(np.abs(touching.gap_px - touching.gap_px.mean()).mean()))
         trust = 1 / (1 + (touching.gap_px / (3 * sigma)) ** 2) ** 2
         lines = _rows(p, n, touching.gap_px, trust)
         landed = transform.apply(a)
         off = b - landed
         hold = 0.15 * weight * len(touching) / max(1e-9, len(a) * weight.mean())
         hold = hold / (1 + (np.linalg.norm(off, axis=1) / reach_px) ** 2) ** 2 / 4
-        across = _rows(landed, np.tile([1.0, 0.0], (len(a), 1)), off[:, 0], hold)
-        down = _rows(landed, np.tile([0.0, 1.0], (len(a), 1)), off[:, 1], hold)
+        across, down = _rows(landed, right_wards, off[:, 0], hold), _rows(landed, down_wards, off[:, 1], hold)
         left, right = (sum(parts) for parts in zip(lines, across, down, strict=True))
         turn, x, y = np.linalg.solve(left + 1e-9 * np.eye(3), right)
         transform = Rigid2D(float(turn), float(x), float(y)) @ transform
-        if abs(turn) < 1e-5 and abs(x) + abs(y) < 1e-2:
+        if number >= rounds // 2 and abs(turn) < 2e-5 and abs(x) + abs(y) < 2e-2:
             break
     return transform
 

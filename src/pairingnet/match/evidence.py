@@ -7,6 +7,7 @@ a little further along. A straight contact alone says nothing: straight edges an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,6 +19,7 @@ from pairingnet.geometry import Points, Rigid2D
 from pairingnet.prepare.strip import SAMPLES, Strip
 
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
+_OPPOSED = -0.6  # cosine between the tangents of contours that touch
 _ALONG = 3  # samples side by side at each point, see SAMPLES
 
 
@@ -67,11 +69,23 @@ class Side:
         return cKDTree(self.strip.points)
 
 
-def agreement(source: Side, target: Side, target_from_source: Rigid2D, scale: float) -> float:
-    """Only how well features agree along the contact: enough to tell hopeless poses."""
+def agreements(
+    source: Side, target: Side, poses: Sequence[Rigid2D], scale: float, every: int = 2
+) -> NDArray[np.float64]:
+    """(H,): only how well features agree along the contact of each pose; enough to tell hopeless ones."""
+    if not poses:
+        return np.zeros(0)
     step = max(source.strip.step_px, target.strip.step_px)
-    rows, columns, *_ = _touching(source.strip, target, target_from_source, 2.5 * step)
-    return float(_odds(source, target, rows, columns, scale).sum())
+    chosen = np.arange(0, len(source.strip), every)
+    landed = np.stack([pose.apply(source.strip.points[chosen]) for pose in poses])
+    distance, nearest = target.tree.query(landed.reshape(-1, 2), distance_upper_bound=2.5 * step)
+    near = np.flatnonzero(np.isfinite(distance))
+    which, rows, columns = near // len(chosen), chosen[near % len(chosen)], np.asarray(nearest, dtype=np.intp)[near]
+    turns = np.stack([pose.matrix[:, :2] for pose in poses])
+    turned = np.einsum("kij,kj->ki", turns[which], source.strip.tangents[rows])
+    opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < _OPPOSED
+    odds = _odds(source, target, rows[opposed], columns[opposed], scale)
+    return np.asarray(every * np.bincount(which[opposed], odds, len(poses)))
 
 
 def measure(
@@ -118,7 +132,7 @@ def _touching(
     rows = np.flatnonzero(np.isfinite(distance))
     columns = np.asarray(nearest, dtype=np.intp)[rows]
     turned = pose.apply(strip.tangents[rows]) - pose.shift
-    opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < -0.6
+    opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < _OPPOSED
     rows, columns = rows[opposed], columns[opposed]
     apart = landed[rows] - target.strip.points[columns]
     across = -(apart * target.strip.normals[columns]).sum(axis=1)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.geometry import Points, Rigid2D, angle_difference, fit_rigid
+from pairingnet.geometry import Points, Rigid2D
+
+Complex = NDArray[np.complex128]
+
+_COMPLEX = np.array([1, 1j])
+_SAME_TURN = float(np.cos(np.radians(12)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,53 +72,58 @@ def propose(
     a, b = source[0][found.rows], target[0][found.columns]
     ta, tb = source[1][found.rows], target[1][found.columns]
     weight = np.sqrt(found.probability)
-    # The rotation that turns ta into -tb, as a complex number.
-    turn = -(tb[:, 0] + 1j * tb[:, 1]) * (ta[:, 0] - 1j * ta[:, 1])
+    # As complex numbers a rigid motion is z -> turn z + shift; this one turns ta into -tb.
+    pa, pb = a @ _COMPLEX, b @ _COMPLEX
+    turn = -(tb @ _COMPLEX) * (ta @ _COMPLEX).conj()
     turn /= np.maximum(np.abs(turn), 1e-9)
-    pa, pb = a[:, 0] + 1j * a[:, 1], b[:, 0] + 1j * b[:, 1]
     shift = pb - turn * pa
-    landed = turn[:, None] * pa[None] + shift[:, None]  # (H, K)
-    agrees = np.abs(landed - pb[None]) < threshold_px
+    agrees = np.abs(turn[:, None] * pa[None] + shift[:, None] - pb[None]) < threshold_px  # (H, K)
     support = agrees @ weight
-    kept: list[Hypothesis] = []
+    chosen: list[int] = []
     told = np.zeros(len(found), dtype=bool)
     for h in np.argsort(-support, kind="stable"):
-        if len(kept) >= most or support[h] < 0.05 * support.max():
+        if len(chosen) >= most or support[h] < 0.05 * support.max():
             break
         if told[h]:
             continue
         # A correspondence that agrees with a better proposal, with about the same turn, proposes the same.
-        told |= agrees[h] & ((turn * turn[h].conj()).real > np.cos(np.radians(12)))
-        start = Rigid2D(float(np.angle(turn[h])), float(shift[h].real), float(shift[h].imag))
-        kept.append(_settle(start, a, b, weight, threshold_px))
-    kept = [each for each in kept if len(each.inliers) >= 2]
-    different: list[Hypothesis] = []
-    for each in sorted(kept, key=lambda hypothesis: -hypothesis.support):
-        if not any(_alike(each.target_from_source, o.target_from_source, a, threshold_px) for o in different):
-            different.append(each)
-    return different
+        told |= agrees[h] & ((turn * turn[h].conj()).real > _SAME_TURN)
+        chosen.append(int(h))
+    turn, shift, apart = _settle(turn[chosen], shift[chosen], pa, pb, weight, threshold_px)
+    support = (weight * np.clip(1.3 - apart / threshold_px, 0, 1)).sum(axis=1)
+    inliers = apart < 0.7 * threshold_px
+    kept: list[int] = []
+    for h in np.argsort(-support, kind="stable"):
+        near = (turn[kept] * turn[h].conj()).real > _SAME_TURN
+        moved = np.abs((turn[h] - turn[kept][:, None]) * pa + (shift[h] - shift[kept])[:, None]).min(axis=1)
+        if inliers[h].sum() >= 2 and not (near & (moved < threshold_px)).any():
+            kept.append(int(h))
+    return [
+        Hypothesis(
+            Rigid2D(float(np.angle(turn[h])), float(shift[h].real), float(shift[h].imag)),
+            float(support[h]),
+            np.flatnonzero(inliers[h]),
+        )
+        for h in kept
+    ]
 
 
-def _settle(start: Rigid2D, a: Points, b: Points, weight: NDArray[np.float64], threshold_px: float) -> Hypothesis:
-    """Fit to the correspondences that agree, a few times, stricter each time."""
-    transform = start
-    inliers = np.zeros(0, dtype=np.intp)
+def _settle(
+    turn: Complex, shift: Complex, pa: Complex, pb: Complex, weight: NDArray[np.float64], threshold_px: float
+) -> tuple[Complex, Complex, NDArray[np.float64]]:
+    """Fit all motions (H,) to the correspondences that agree with each, a few times, stricter each time; with the
+    distances (H, K) that are left."""
     for factor in (1.5, 1.0, 0.7, 0.7):
-        apart = np.linalg.norm(transform.apply(a) - b, axis=1)
-        near = np.flatnonzero(apart < factor * threshold_px)
-        if len(near) < 2:
-            break
-        inliers = near
-        transform = fit_rigid(a[near], b[near], weight[near])
-    apart = np.linalg.norm(transform.apply(a) - b, axis=1)
-    support = float((weight * np.clip(1.3 - apart / threshold_px, 0, 1))[apart < 1.3 * threshold_px].sum())
-    return Hypothesis(transform, support, inliers)
-
-
-def _alike(one: Rigid2D, other: Rigid2D, points: Points, near_px: float) -> bool:
-    if angle_difference(one.angle_rad, other.angle_rad) > np.radians(12):
-        return False
-    return bool(np.linalg.norm(one.apply(points) - other.apply(points), axis=1).min() < near_px)
+        apart = np.abs(turn[:, None] * pa[None] + shift[:, None] - pb[None])
+        w = weight * (apart < factor * threshold_px)
+        total = np.maximum(w.sum(axis=1, keepdims=True), 1e-12)
+        w = w / total
+        centre_a, centre_b = w @ pa, w @ pb
+        best = ((w * (pa[None] - centre_a[:, None]).conj()) * (pb[None] - centre_b[:, None])).sum(axis=1)
+        fitted = np.abs(best) > 1e-6  # one point alone says nothing about the turn
+        turn = np.where(fitted, best / np.maximum(np.abs(best), 1e-12), turn)
+        shift = np.where(fitted, centre_b - turn * centre_a, shift)
+    return turn, shift, np.abs(turn[:, None] * pa[None] + shift[:, None] - pb[None])
 
 
 def _softmax(x: NDArray[np.float32], axis: int) -> NDArray[np.float32]:

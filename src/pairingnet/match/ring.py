@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pairingnet.config import RingMatchSettings, as_dict
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
-from pairingnet.match.evidence import Evidence, Side, agreement, measure
+from pairingnet.match.evidence import Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.verify import Verifier
 from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
@@ -142,9 +142,11 @@ class RingMethod:
             chosen.threshold * step,
             chosen.proposals,
         )
-        hopes = [agreement(source.side, target.side, h.target_from_source, self.scale) for h in hypotheses]
+        hopes = agreements(source.side, target.side, [h.target_from_source for h in hypotheses], self.scale)
+        best = np.argsort(-hopes, kind="stable")[: chosen.hypotheses]
         fits = []
-        for hypothesis in (hypotheses[i] for i in np.argsort(hopes)[::-1][: chosen.hypotheses]):
+        # What is much worse than the best, or all that is hopeless but the best, is not worth laying.
+        for hypothesis in (hypotheses[i] for i in best if i == best[0] or hopes[i] > max(hopes[best[0]] - 80, -40)):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
