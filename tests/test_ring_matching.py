@@ -90,7 +90,9 @@ def test_overlap_is_seen(torn: Collection, pieces: list[Fragment]) -> None:
 class _Piece:
     def __init__(self, queries: np.ndarray, keys: np.ndarray) -> None:
         self.queries, self.keys = queries.astype(np.float32), keys.astype(np.float32)
-        self.query_level = self.key_level = np.full(len(queries), 14.0, dtype=np.float32)  # the best of random ones at scale 20
+        self.query_level = self.key_level = np.full(
+            len(queries), 14.0, dtype=np.float32
+        )  # the best of random ones at scale 20
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def compose(
     labels = np.full((height, width), -1, dtype=np.int32)
     for number, (fragment, canvas_from_fragment) in enumerate(placed):
         image_from_fragment = Rigid2D(0.0, -left, -top) @ canvas_from_fragment
-        (x, y), warped = _warp(fragment, image_from_fragment)
+        (x, y), warped = placed_fragment(fragment, image_from_fragment)
         rows, columns, kept = _clip(x, y, warped, (height, width))
         alpha = kept[..., 3:].astype(np.float32) / 255
         below = pixels[rows, columns]
@@ -71,7 +71,7 @@ def _hull(fragment: Fragment) -> Points:
     return np.asarray(cv2.convexHull(cv2.findNonZero(fragment.alpha)), dtype=np.float64).reshape(-1, 2)
 
 
-def _warp(fragment: Fragment, image_from_fragment: Rigid2D) -> tuple[tuple[int, int], Pixels]:
+def placed_fragment(fragment: Fragment, image_from_fragment: Rigid2D) -> tuple[tuple[int, int], Pixels]:
     """A fragment turned into place: RGBA (h, w, 4) and the pixel where its upper left corner goes."""
     points = image_from_fragment.apply(_hull(fragment))
     low, high = np.floor(points.min(axis=0)) - 1, np.ceil(points.max(axis=0)) + 1

@@ -26,6 +26,8 @@ app = typer.Typer(
 for command in (
     solving.solve,
     solving.pair,
+    solving.search,
+    solving.export,
     collections.tear,
     collections.prepare,
     collections.annotate,

@@ -1,4 +1,4 @@
-"""The commands most people need: solve, pair."""
+"""The commands most people need: solve, pair, search, export."""
 
 from __future__ import annotations
 
@@ -94,6 +94,48 @@ def pair(
     print("\n".join(f"{name.replace('_', ' ')} {value}" for name, value in found.evidence.items()))
     if out is not None:
         print(f"look at {out}")
+
+
+def search(
+    run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
+    fragment: Annotated[str, typer.Argument(help="A fragment's id.")],
+    most: Annotated[int, typer.Option(help="How many candidates.", min=1)] = 10,
+    as_json: Json = False,
+) -> None:
+    """The likeliest neighbours of one fragment of a run."""
+    from pairingnet.errors import CollectionError
+    from pairingnet.io.collection import read_collection
+    from pairingnet.io.run import match_as_json, read_joins
+
+    known = read_collection(run / "pieces").by_id
+    if fragment not in known:
+        raise CollectionError(f"There is no fragment '{fragment}' in {run}.", f"Its {len(known)} ids are in pieces/.")
+    joins = [join for join in read_joins(run / "joins.jsonl") if fragment in (join.source, join.target)]
+    best = sorted((join for join in joins if join.target_from_source), key=lambda join: -join.score)[:most]
+    lines = [f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}" for join in best]
+    finish({"fragment": fragment, "joins": [match_as_json(join) for join in best]}, lines, (), as_json)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
+    kind: Annotated[list[str], typer.Option("--format", "-f", help="png, ora, svg, csv, json, alignments.")],
+    out: Annotated[Path | None, typer.Option(help="Where to.", show_default="RUN/export")] = None,
+    link: Annotated[bool, typer.Option("--link", help="SVG: link the pieces instead of embedding them.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Groups for other programs: transparent PNG, layers for GIMP and Krita (ora), SVG, tables of poses."""
+    from functools import partial
+
+    from pairingnet.io.collection import read_collection
+    from pairingnet.io.run import read_assembly, read_matches
+    from pairingnet.prepare.load import load_fragment
+    from pairingnet.review.export import export as write_export
+
+    matches = read_matches(run / "matches.json")
+    assembly = read_assembly(run / "assembly.json", matches)
+    load = partial(load_fragment, read_collection(run / "pieces"))
+    made = [path for each in kind for path in write_export(each, assembly, matches, load, out or run / "export", link)]
+    finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)
 
 
 def _solve_settings(values: dict[str, Any]) -> Any:
