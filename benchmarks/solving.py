@@ -1,0 +1,174 @@
+"""The main job, measured: docs/results.md, section "Solving".
+
+python -m benchmarks.solving --shared FOLDER [--weights FILE] [--only sets|mixed|large]
+
+sets    the third-party puzzles in FOLDER/fragments: pieces right, and joins that are wrong though sure
+mixed   three pictures of photos/test with 50 intruders and a fifth of the pieces lost
+large   1,000 mixed fragments, end to end: seconds and memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
+from pairingnet.geometry import Points, Rigid2D
+from pairingnet.io.collection import Collection, read_collection, write_collection
+from pairingnet.io.images import image_files, read_image
+from pairingnet.io.truth import read_truth
+from pairingnet.match.weights import SHIPPED
+from pairingnet.pipeline import Solution, solve
+from pairingnet.prepare.collect import PrepareJob, prepare_collection
+from pairingnet.synth.annotate import annotate_from_poses
+from pairingnet.synth.collect import TearJob, tear_one_picture
+from pairingnet.types import FragmentRecord, TruePair
+
+RIGHT_PX = 8.0
+SETS = ("MIT_ex", "goa_farm", "ortho_24", "giotto_magi", "serb1_s9")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, default=SHIPPED)
+    parser.add_argument("--only", choices=("sets", "mixed", "large"))
+    given = parser.parse_args()
+    parts = {"sets": _sets, "mixed": _mixed, "large": _large}
+    for name, part in parts.items():
+        if given.only in (None, name):
+            with tempfile.TemporaryDirectory() as scratch:
+                part(given.shared, given.weights, Path(scratch))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a solution compares with the truth: of its fragments, pairs and placed neighbours."""
+
+    fragments: int
+    right_fragments: int
+    true_pairs: int
+    found_pairs: int
+    placed_pairs: int
+    sure_but_wrong: int
+
+
+def judge(truth: Collection, solution: Solution) -> Judged:
+    """A true pair is found where both pieces are in one group and their shared contour lies within 8 px."""
+    group_of = {name: i for i, group in enumerate(solution.assembly.groups) for name in group.poses}
+    poses = {name: pose for group in solution.assembly.groups for name, pose in group.poses.items()}
+    found: set[frozenset[str]] = set()
+    neighbours: dict[str, set[frozenset[str]]] = {record.id: set() for record in truth.fragments}
+    for pair in truth.pairs:
+        key = frozenset((pair.source, pair.target))
+        neighbours[pair.source].add(key)
+        neighbours[pair.target].add(key)
+        if pair.source not in group_of or group_of[pair.source] != group_of.get(pair.target):
+            continue
+        placed = poses[pair.target].inverse() @ poses[pair.source]
+        if _off_px(truth, pair.source, pair.seam, placed, truth.target_from_source(pair)) < RIGHT_PX:
+            found.add(key)
+    right = sum(bool(keys) and keys <= found for keys in neighbours.values())
+    placed_pairs = {frozenset((j.source, j.target)) for g in solution.assembly.groups for j in g.joins}
+    true = {frozenset((pair.source, pair.target)): pair for pair in truth.pairs}
+    wrong = 0
+    for match in solution.matches:
+        if match.probability >= 0.9 and match.target_from_source is not None:
+            known = true.get(frozenset((match.source, match.target)))
+            if known is None:
+                wrong += 1
+                continue
+            swap = known.source != match.source
+            pose = match.target_from_source.inverse() if swap else match.target_from_source
+            wrong += _off_px(truth, known.source, known.seam, pose, truth.target_from_source(known)) > 2 * RIGHT_PX
+    return Judged(len(truth), right, len(truth.pairs), len(found), len(placed_pairs | found), wrong)
+
+
+def _off_px(truth: Collection, source: str, seam: Points, found: Rigid2D, true: Rigid2D) -> float:
+    pose = truth.by_id[source].canvas_from_fragment
+    assert pose is not None
+    shared = pose.inverse().apply(seam)
+    return float(np.linalg.norm(found.apply(shared) - true.apply(shared), axis=1).mean())
+
+
+def _sets(shared: Path, weights: Path, scratch: Path) -> None:
+    print("| set | pieces right | true neighbours found | joins above .9 that are wrong | groups, alone | s |")
+    print("|---|---|---|---|---|---|")
+    for name in SETS:
+        pieces, known = shared / "fragments" / name / "pieces", shared / "fragments" / name / "truth.json"
+        prepared = prepare_collection(pieces, scratch / name / "truth", PrepareJob(PrepareSettings()), store=False)
+        files = [path.name for path in image_files(pieces)]
+        truth = annotate_from_poses(prepared.collection, read_truth(known), name, files, 6.0, 50.0).collection
+        began = time.perf_counter()
+        solution = solve(pieces, scratch / name / "run", weights=weights)
+        seconds = time.perf_counter() - began
+        told = judge(truth, solution)
+        groups = f"{[len(group) for group in solution.assembly.groups]}, {len(solution.assembly.singles)}"
+        print(
+            f"| {name} | {told.right_fragments} of {told.fragments} | {told.found_pairs} of {told.true_pairs} "
+            f"| {told.sure_but_wrong} | {groups} | {seconds:.0f} |",
+            flush=True,
+        )
+
+
+def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
+    print("\n| three pictures, 50 intruders, a fifth lost | precision | recall | wrong above .9 |\n|---|---|---|---|")
+    photos = image_files(shared / "photos" / "test")
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        chosen = [photos[i] for i in rng.permutation(len(photos))]
+        truth = _torn(chosen[:3], scratch / f"{seed}", TearSettings(drop=0.2), seed)
+        others = _torn(chosen[3:20], scratch / f"{seed}-others", TearSettings(), seed)
+        folder = scratch / f"{seed}-scans"
+        folder.mkdir()
+        for record in truth.fragments:
+            (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
+        for i in rng.permutation(len(others))[:50]:
+            record = others.fragments[i]
+            (folder / f"{record.id}.png").symlink_to(others.folder / record.image)
+        solution = solve(folder, scratch / f"{seed}-run", weights=weights)
+        told = judge(truth, solution)
+        wrong = told.placed_pairs - told.found_pairs
+        precision = told.found_pairs / max(1, told.found_pairs + wrong)
+        recall = told.found_pairs / max(1, told.true_pairs)
+        print(f"| seed {seed} | {precision:.3f} | {recall:.3f} | {told.sure_but_wrong} |", flush=True)
+
+
+def _large(shared: Path, weights: Path, scratch: Path) -> None:
+    photos = image_files(shared / "photos" / "test")[:48]
+    truth = _torn(photos, scratch / "torn", TearSettings(), 1)
+    folder = scratch / "scans"
+    folder.mkdir()
+    kept = truth.fragments[:1000]
+    for record in kept:
+        (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
+    began = time.perf_counter()
+    solution = solve(folder, scratch / "run", weights=weights)
+    seconds = time.perf_counter() - began
+    own, workers = (resource.getrusage(who).ru_maxrss / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    told = judge(truth, solution)
+    print(f"\n{len(kept)} fragments end to end: {seconds:.0f} s; {own:.2f} GB, {workers:.2f} GB in a worker")
+    print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
+
+
+def _torn(pictures: list[Path], folder: Path, settings: TearSettings, seed: int) -> Collection:
+    """Pictures torn into one collection."""
+    fragments: list[FragmentRecord] = []
+    pairs: list[TruePair] = []
+    for path in pictures:
+        job = TearJob(settings, WEAR_LEVELS["none"], seed)
+        part = tear_one_picture(read_image(path).pixels, path.stem, job, folder, "fragments")
+        fragments += part.fragments
+        pairs += part.pairs
+    write_collection(Collection(folder, tuple(fragments), tuple(pairs)))
+    return read_collection(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Groups from joins: true ones rebuild the picture, wrong ones are left out, people have the last word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairingnet.assemble.merge import Decisions, assemble
+from pairingnet.assemble.poses import settle_poses
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.collection import Collection
+from pairingnet.match.contact import Outline
+from pairingnet.types import Fragment, PairMatch
+
+STEP_PX = 3.0
+
+
+@pytest.fixture(scope="module")
+def outlines(pieces: list[Fragment]) -> dict[str, Outline]:
+    return {piece.id: Outline(piece.contour) for piece in pieces}
+
+
+def true_join(collection: Collection, number: int, logit: float = 4.0, off: Rigid2D | None = None) -> PairMatch:
+    pair = collection.pairs[number]
+    pose = collection.by_id[pair.source].canvas_from_fragment
+    assert pose is not None
+    seam = pose.inverse().apply(pair.seam)
+    true = collection.target_from_source(pair)
+    found = true if off is None else off @ true
+    points = np.stack([seam, true.apply(seam)], axis=1)[::4]
+    probability = float(1 / (1 + np.exp(-logit)))
+    return PairMatch(pair.source, pair.target, found, logit, points, probability=probability)
+
+
+def all_joins(collection: Collection) -> list[PairMatch]:
+    return [true_join(collection, number) for number in range(len(collection.pairs))]
+
+
+def off_px(collection: Collection, poses: dict[str, Rigid2D], number: int) -> float:
+    join = true_join(collection, number)
+    assert join.target_from_source is not None
+    placed = poses[join.target].inverse() @ poses[join.source]
+    points = join.points[:, 0]
+    return float(np.linalg.norm(placed.apply(points) - join.target_from_source.apply(points), axis=1).mean())
+
+
+def test_true_joins_rebuild_the_picture(torn: Collection, outlines: dict[str, Outline]) -> None:
+    found = assemble(outlines, all_joins(torn), STEP_PX)
+    assert len(found.groups) == 1 and found.singles == () and found.contradicted == ()
+    poses = dict(found.groups[0].poses)
+    assert set(poses) == set(outlines)
+    assert max(off_px(torn, poses, number) for number in range(len(torn.pairs))) < 0.5
+
+
+@given(order=st.permutations(range(12)))
+@settings(max_examples=8, deadline=None)
+def test_the_order_of_joins_does_not_matter(torn: Collection, outlines: dict[str, Outline], order: list[int]) -> None:
+    joins = [true_join(torn, number, logit=2.0 + 0.1 * number) for number in order]
+    found = assemble(outlines, joins, STEP_PX)
+    same = assemble(outlines, sorted(joins, key=lambda join: join.source), STEP_PX)
+    assert [set(group.poses) for group in found.groups] == [set(group.poses) for group in same.groups]
+
+
+def test_a_wrong_join_against_many_right_ones_is_contradicted(torn: Collection, outlines: dict[str, Outline]) -> None:
+    joins = all_joins(torn)
+    wrong = true_join(torn, 0, logit=1.0, off=Rigid2D(0.0, 0.0, 60.0))
+    others = [join for join in joins if {join.source, join.target} != {wrong.source, wrong.target}]
+    found = assemble(outlines, [*others, wrong], STEP_PX)
+    assert len(found.groups) == 1
+    assert [join.source for join in found.contradicted] == [wrong.source]
+    assert max(off_px(torn, dict(found.groups[0].poses), number) for number in range(len(torn.pairs))) < 1.0
+
+
+def test_pieces_are_never_put_on_each_other(torn: Collection, outlines: dict[str, Outline]) -> None:
+    pair = torn.pairs[0]
+    onto = outlines[pair.target].points.mean(axis=0)
+    centre = outlines[pair.source].points.mean(axis=0)
+    lying = PairMatch(pair.source, pair.target, Rigid2D(0.0, *(onto - centre)), 9.0, probability=0.999)
+    found = assemble(outlines, [lying], STEP_PX)
+    assert found.groups == () and set(found.singles) == set(outlines)
+
+
+def test_weak_joins_that_close_a_loop_hold_together(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """Each alone would not be enough."""
+    weak = [true_join(torn, number, logit=0.3) for number in range(len(torn.pairs))]
+    assert assemble(outlines, weak[:1], STEP_PX).groups == ()
+    start = [true_join(torn, number, logit=5.0) for number in range(0, len(torn.pairs), 2)]
+    odd = [weak[number] for number in range(1, len(torn.pairs), 2)]
+    with_weak, without = assemble(outlines, start + odd, STEP_PX), assemble(outlines, start, STEP_PX)
+    assert max(len(group) for group in with_weak.groups) >= max(len(group) for group in without.groups)
+
+
+def test_people_decide(torn: Collection, outlines: dict[str, Outline]) -> None:
+    joins = [true_join(torn, 0, logit=3.0), true_join(torn, 1, logit=-2.0)]
+    pairs = [frozenset((join.source, join.target)) for join in joins]
+    found = assemble(outlines, joins, STEP_PX, decisions=Decisions(accepted={pairs[1]}, rejected={pairs[0]}))
+    assert len(found.groups) == 1 and set(found.groups[0].poses) == pairs[1]
+
+
+def test_nothing_to_join(outlines: dict[str, Outline]) -> None:
+    assert assemble({}, [], STEP_PX).groups == ()
+    assert set(assemble(outlines, [], STEP_PX).singles) == set(outlines)
+
+
+def test_poses_settle_between_joins_that_disagree_a_little(torn: Collection) -> None:
+    rng = np.random.default_rng(0)
+    joins = [true_join(torn, n, off=Rigid2D(0.0, *rng.normal(0, 0.7, 2))) for n in range(len(torn.pairs))]
+    poses = {record.id: record.canvas_from_fragment for record in torn.fragments}
+    shaken = {name: Rigid2D(0.0, *rng.normal(0, 2, 2)) @ pose for name, pose in poses.items() if pose is not None}
+    before = np.mean([off_px(torn, shaken, n) for n in range(len(torn.pairs))])
+    after = np.mean([off_px(torn, settle_poses(shaken, joins), n) for n in range(len(torn.pairs))])
+    assert after < 0.4 * before

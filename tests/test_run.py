@@ -1,0 +1,154 @@
+"""Run folders, the report and exports: what is written can be read, and is what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+import pytest
+
+from pairingnet.assemble.merge import assemble
+from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.io.collection import Collection
+from pairingnet.io.images import read_image
+from pairingnet.io.run import (
+    append_joins,
+    read_assembly,
+    read_joins,
+    read_matches,
+    write_assembly,
+    write_matches,
+)
+from pairingnet.match.contact import Outline
+from pairingnet.prepare.load import load_fragment
+from pairingnet.review.export import FORMATS, export, layers_of
+from pairingnet.review.pictures import group_picture, join_picture
+from pairingnet.review.report import Report, write_report
+from pairingnet.types import Assembly, Fragment, PairMatch
+from tests.test_assemble import STEP_PX, all_joins
+
+
+@pytest.fixture(scope="module")
+def joins(torn: Collection) -> list[PairMatch]:
+    return all_joins(torn)
+
+
+@pytest.fixture(scope="module")
+def assembly(joins: list[PairMatch], pieces: list[Fragment]) -> Assembly:
+    return assemble({piece.id: Outline(piece.contour) for piece in pieces}, joins[:6], STEP_PX)
+
+
+def test_matches_and_groups_survive_the_disk(joins: list[PairMatch], assembly: Assembly, tmp_path: Path) -> None:
+    write_matches(tmp_path / "matches.json", joins)
+    read = read_matches(tmp_path / "matches.json")
+    for before, after in zip(joins, read, strict=True):
+        assert before.target_from_source is not None and after.target_from_source is not None
+        assert np.allclose(before.target_from_source.matrix, after.target_from_source.matrix, atol=1e-5)
+        assert after.probability == pytest.approx(before.probability, abs=1e-4)
+    write_assembly(tmp_path / "assembly.json", assembly)
+    again = read_assembly(tmp_path / "assembly.json", read)
+    assert [set(g.poses) for g in again.groups] == [set(g.poses) for g in assembly.groups]
+    assert again.singles == assembly.singles and len(again.confirmed) == len(assembly.confirmed)
+
+
+def test_a_line_cut_off_costs_only_itself(joins: list[PairMatch], tmp_path: Path) -> None:
+    path = tmp_path / "joins.jsonl"
+    append_joins(path, joins[:3])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])  # as if the process had been killed while writing
+    assert len(read_joins(path)) == 2
+    append_joins(path, joins[3:5])
+    assert [join.source for join in read_joins(path)] == [joins[i].source for i in (0, 1, 3, 4)]
+    assert read_joins(tmp_path / "nothing.jsonl") == []
+
+
+def test_a_missing_or_foreign_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="solve"):
+        read_matches(tmp_path / "matches.json")
+    (tmp_path / "matches.json").write_text(json.dumps({"version": 99, "matches": []}))
+    with pytest.raises(CollectionError, match="99"):
+        read_matches(tmp_path / "matches.json")
+
+
+def test_the_report_is_one_file_with_every_piece(
+    torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, Report("a <title>", assembly, joins, ("bad.tif cannot be read",)), partial(load_fragment, torn))
+    page = path.read_text(encoding="utf-8")
+    assert "a &lt;title&gt;" in page and "bad.tif" in page
+    for record in torn.fragments:
+        assert record.id in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+
+
+def test_pictures_of_groups_and_joins(torn: Collection, joins: list[PairMatch], assembly: Assembly) -> None:
+    group = assembly.groups[0]
+    picture = group_picture({name: load_fragment(torn, name) for name in group.poses}, group, longest_px=200)
+    assert max(picture.pixels.shape[:2]) == 200
+    for points in picture.outlines.values():
+        assert (points > -3).all() and (points.max(axis=0) < np.array(picture.pixels.shape[1::-1]) + 3).all()
+    shown = join_picture(load_fragment(torn, joins[0].source), load_fragment(torn, joins[0].target), joins[0], 200)
+    assert shown.shape == (200, 600, 3)
+    pink = (np.abs(shown.astype(int) - (230, 30, 120)).max(axis=2) < 40).mean()
+    assert pink > 0.001
+    nothing = PairMatch(joins[0].source, joins[0].target, None, reason="too plain")
+    empty = join_picture(load_fragment(torn, nothing.source), load_fragment(torn, nothing.target), nothing, 100)
+    assert empty.shape == (100, 200, 3)
+
+
+def test_exports(torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path) -> None:
+    load = partial(load_fragment, torn)
+    made = {kind: export(kind, assembly, joins, load, tmp_path) for kind in FORMATS}
+    group = assembly.groups[0]
+    flat = read_image(made["png"][0])
+    assert flat.alpha is not None and (flat.alpha > 0).any() and (flat.alpha == 0).any()
+    area = sum(load(name).area_px for name in group.poses)
+    assert (flat.alpha > 127).sum() == pytest.approx(area, rel=0.02)
+    with zipfile.ZipFile(io.BytesIO(made["ora"][0].read_bytes())) as file:
+        assert file.namelist()[0] == "mimetype" and file.read("mimetype") == b"image/openraster"
+        layers = ElementTree.fromstring(file.read("stack.xml")).findall("./stack/layer")
+        assert {layer.get("name") for layer in layers} == set(group.poses)
+        for layer in layers:
+            pixels = cv2.imdecode(np.frombuffer(file.read(str(layer.get("src"))), np.uint8), cv2.IMREAD_UNCHANGED)
+            assert pixels is not None and pixels.shape[2] == 4
+    images = ElementTree.parse(made["svg"][0]).getroot().findall("{http://www.w3.org/2000/svg}image")
+    assert {image.get("id") for image in images} == set(group.poses)
+    rows = made["csv"][0].read_text().splitlines()
+    assert len(rows) == 1 + sum(len(each) for each in assembly.groups)
+    told = json.loads(made["json"][0].read_text())
+    assert set(told["groups"][0]) == set(group.poses)
+    text = made["alignments"][0].read_text().splitlines()
+    assert sum(line.startswith("Node") for line in text) == len(torn)
+    with pytest.raises(SettingsError, match="png"):
+        export("docx", assembly, joins, load, tmp_path)
+
+
+def test_layers_lie_where_the_pieces_belong(torn: Collection, assembly: Assembly) -> None:
+    group = assembly.groups[0]
+    layers = layers_of(group, partial(load_fragment, torn))
+    picture = layers.flattened()
+    assert picture.shape == (layers.height, layers.width, 4)
+    assert min(layer.x for layer in layers.layers) == 0 and min(layer.y for layer in layers.layers) == 0
+
+
+def test_jigsawnets_matrices_carry_the_second_into_the_first(
+    torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
+) -> None:
+    (path,) = export("alignments", assembly, joins[:1], partial(load_fragment, torn), tmp_path)
+    words = path.read_text().splitlines()[-1].split()
+    matrix = np.array([float(word) for word in words[3:12]]).reshape(3, 3)
+    x, y = joins[0].points[0, 0]
+    row, column, _ = matrix @ (y, x, 1)
+    assert joins[0].target_from_source is not None
+    assert np.allclose((column, row), joins[0].target_from_source.apply([[x, y]])[0], atol=1e-3)
+    names = sorted(record.id for record in torn.fragments)
+    assert [names[int(word)] for word in words[:2]] == [joins[0].target, joins[0].source]
+    stitch = np.array([float(word) for word in words[13:]]).reshape(-1, 2)
+    assert np.abs(stitch - joins[0].points[:, 0]).max() <= 0.5
