@@ -117,7 +117,7 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
         right = rng.random(count) < 0.3
         agreement = np.where(right, rng.normal(20, 10, count), rng.normal(-20, 20, count))
         evidence = [Evidence(agreement=float(x), contact=30.0) for x in agreement]
-        return Joins(evidence, right, np.arange(count) // 3)
+        return Joins(evidence, right, np.arange(count) // 3, np.where(right, 1.5, np.nan))
 
     verifier = calibrate(fit_verifier(joins(3000), rounds=300), checked := joins(3000))
     best = best_fits(verifier.logits(checked.evidence), checked.pair)
@@ -126,6 +126,7 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
     sure = told > 0.9
     assert sure.sum() > 100 and checked.right[best][sure].mean() > 0.85
     assert abs(told.mean() - checked.right[best].mean()) < 0.03
+    assert np.allclose(verifier.gaps(checked.evidence[:5]), 1.5, atol=0.1)
 
 
 @pytest.fixture(scope="module")

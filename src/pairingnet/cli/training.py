@@ -96,6 +96,7 @@ def train_ring(
     threads: Threads = 0,
     tensorboard: Tensorboard = False,
     start: Annotated[Path | None, typer.Option("--from", help="A checkpoint whose weights are the start.")] = None,
+    until: Annotated[int, typer.Option(help="Stop after this step, long before the last one.", min=0)] = 0,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -125,7 +126,7 @@ def train_ring(
     scenes = load_scenes(collections, ring, settings.step_spread, cache)
     checked = load_scenes([validation], ring, 0.0, cache) if validation is not None else []
     task = RingTask(network.to(choose_device(device)), scenes, settings, checked)
-    _finish_training(train(task, settings, out, _seconds(budget), tensorboard), out, as_json)
+    _finish_training(train(task, settings, out, _seconds(budget), tensorboard, until), out, as_json)
 
 
 @train_app.command("verifier")

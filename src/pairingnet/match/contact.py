@@ -91,8 +91,10 @@ def refine(
     anchors: tuple[Points, Points, NDArray[np.float64]],
     reach_px: float,
     rounds: int = 8,
+    gap_px: float = 0.0,
 ) -> Rigid2D:
-    """Slide and turn until the contours meet: point to line along the contact, held by the anchors.
+    """Slide and turn until the contours meet, or are `gap_px` apart: point to line along the contact, held by the
+    anchors.
 
     anchors: corresponding points (K, 2) of source and target and their weights (K,); along a straight seam nothing
     but them says where the pieces sit.
@@ -106,9 +108,10 @@ def refine(
         if len(touching) < 10:
             return transform
         p, n = transform.apply(source.points[touching.rows]), target.normals[touching.columns]
-        sigma = max(0.5, float(np.abs(touching.gap_px - touching.gap_px.mean()).mean()))
-        trust = 1 / (1 + (touching.gap_px / (3 * sigma)) ** 2) ** 2
-        lines = _rows(p, n, touching.gap_px, trust)
+        move_px = touching.gap_px - gap_px
+        sigma = max(0.5, float(np.abs(move_px - move_px.mean()).mean()))
+        trust = 1 / (1 + (move_px / (3 * sigma)) ** 2) ** 2
+        lines = _rows(p, n, move_px, trust)
         landed = transform.apply(a)
         off = b - landed
         hold = 0.15 * weight * len(touching) / max(1e-9, len(a) * weight.mean())

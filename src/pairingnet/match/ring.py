@@ -22,6 +22,7 @@ from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.types import Fragment, PairMatch
 
+_LEAST_GAP = 0.4  # steps; less is within the noise
 _BANK = 2048  # points of a collection that tell what anything in it is like
 
 
@@ -120,15 +121,24 @@ class RingMethod:
         if not fits:
             return PairMatch(source.id, target.id, None, reason=f"only {len(found)} points look alike")
         best = fits[0]
+        step = max(source.side.strip.step_px, target.side.strip.step_px)
+        gap = float(self.verifier.gaps([best.evidence])[0])
         return PairMatch(
             source.id,
             target.id,
-            best.target_from_source,
+            best.target_from_source if gap < _LEAST_GAP else self._apart(source, target, best, gap, step),
             best.logit,
             np.stack([source.points[best.rows], target.points[best.columns]], axis=1),
             probability=float(1 / (1 + np.exp(-best.logit))),
-            evidence=best.evidence.in_pixels(max(source.side.strip.step_px, target.side.strip.step_px)),
+            evidence={**best.evidence.in_pixels(step), "worn_px": round(gap * step, 1) if gap >= _LEAST_GAP else 0.0},
         )
+
+    def _apart(self, source: RingFeatures, target: RingFeatures, fit: Fit, gap: float, step: float) -> Rigid2D:
+        """The pose again, with the gap that worn edges leave."""
+        a = source.points[fit.rows]
+        hold = (a, fit.target_from_source.apply(a), np.full(len(a), 0.1))  # keeps its place along the seam
+        reach_px = (self.settings.contact + gap) * step
+        return refine(source.outline, target.outline, fit.target_from_source, hold, reach_px, gap_px=gap * step)
 
     def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
         """All hypotheses, laid contour on contour and measured; the likeliest first."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pairingnet.match.evidence import Evidence
 
 NAMES = tuple(field.name for field in fields(Evidence))
+_WIDEST_GAP = 5.0  # steps
 _LOG = {"support", "contact", "tight", "overlap", "bend"}
 
 
@@ -40,8 +41,23 @@ class Verifier:
         raw = (x @ w["last.weight"].T + w["last.bias"])[:, 0]
         return np.asarray(w["slope"] * raw + w["offset"])
 
+    def gaps(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+        """(P,): how far apart the pieces should lie, in steps: what their edges have lost."""
+        if "gap" not in self.weights:
+            return np.zeros(len(evidence))
+        return np.asarray((gap_inputs(evidence) @ self.weights["gap"]).clip(0, _WIDEST_GAP))
+
     def probabilities(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
         return np.asarray(1 / (1 + np.exp(-self.logits(evidence))))
+
+
+def gap_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+    """(P, G): what tells how worn edges are: they touch, but nowhere tightly."""
+    rows = []
+    for each in evidence:
+        tight = each.tight / max(each.contact, 1.0)
+        rows.append([1.0, tight, tight**2, each.loose, each.loose**2, each.agreement_mean / 10, each.colour])
+    return np.array(rows).reshape(-1, 7)
 
 
 def as_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:

@@ -77,8 +77,9 @@ def train(
     out: Path,
     budget_s: float = math.inf,
     tensorboard: bool = False,
+    until: int = 0,
 ) -> TrainingResult:
-    """Train until the epochs are done or the budget is spent; continue where `out` stopped."""
+    """Train until the epochs are done, the budget is spent or step `until` is reached; continue where `out` stopped."""
     keep_freed_memory()
     rank, processes = start()
     part = task.trained()
@@ -134,7 +135,7 @@ def train(
                 if time.monotonic() - saved > _SAVE_SECONDS:
                     save()
                     saved = time.monotonic()
-                spent = interrupted() or time.monotonic() - began >= budget_s
+                spent = interrupted() or time.monotonic() - began >= budget_s or step == until
                 if spent:
                     break
             if step % per_epoch == 0 or step == total:

@@ -17,25 +17,29 @@ from pairingnet.engine.local import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection
+from pairingnet.match.contact import contact
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.ring import RingFeatures, RingMethod
-from pairingnet.match.verify import Verifier, as_inputs
+from pairingnet.match.verify import Verifier, as_inputs, gap_inputs
 from pairingnet.match.weights import load_ring
 from pairingnet.prepare.load import load_fragments
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
-_RIGHT_STEPS = 3.5  # a pose is right when the shared contour lands so near to the truth, on average
+_RIGHT_STEPS = 6.0  # a pose is right when the shared contour lands so near to the truth, on average
+_WIDEST_GAP = 7.0  # steps in which the other contour is looked for
 _HIDDEN = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Joins:
-    """Fits of candidate pairs: evidence of each fit, whether it is right (P,), and which pair it belongs to (P,)."""
+    """Fits of candidate pairs: evidence of each fit, whether it is right (P,), which pair it belongs to (P,), and the
+    gap (P,) that lies between the pieces in truth, in steps; NaN where the fit is wrong."""
 
     evidence: list[Evidence]
     right: NDArray[np.bool_]
     pair: NDArray[np.intp]
+    gap: NDArray[np.float64]
 
     def __add__(self, other: Joins) -> Joins:
         shift = int(self.pair.max(initial=-1)) + 1
@@ -43,6 +47,7 @@ class Joins:
             self.evidence + other.evidence,
             np.concatenate([self.right, other.right]),
             np.concatenate([self.pair, other.pair + shift]),
+            np.concatenate([self.gap, other.gap]),
         )
 
 
@@ -56,14 +61,17 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
     for a, row in enumerate(ranked):
         asked |= {(a, int(b)) for b in row if b >= 0 and (int(b), a) not in asked}
     evidence: list[Evidence] = []
-    right, pair_of = [], []
+    right: list[bool] = []
+    gap: list[float] = []
+    pair_of: list[int] = []
     for place, (a, b) in enumerate(sorted(asked)):
         pair = true.get((a, b))
         for fit in method.fits(features[a], features[b])[1]:
             evidence.append(fit.evidence)
             right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
+            gap.append(_true_gap(collection, pair, features[a], features[b]) if pair and right[-1] else np.nan)
             pair_of.append(place)
-    return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp))
+    return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp), np.array(gap))
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,16 @@ def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 1500) -> Verifier:
         optimizer.step()
         schedule.step()
     weights = {name: value.detach().numpy() for name, value in layers.state_dict().items()}
-    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32)}
+    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32), "gap": _fit_gap(joins)}
     return Verifier({**weights, "slope": np.ones(1, np.float32), "offset": np.zeros(1, np.float32)})
+
+
+def _fit_gap(joins: Joins) -> NDArray[np.float32]:
+    """Least squares of the gap between worn pieces, from right fits."""
+    known = np.flatnonzero(np.isfinite(joins.gap))
+    x = gap_inputs([joins.evidence[i] for i in known])
+    ridge = 1e-3 * len(x) * np.eye(x.shape[1])
+    return np.linalg.solve(x.T @ x + ridge, x.T @ joins.gap[known]).astype(np.float32)
 
 
 def calibrate(verifier: Verifier, joins: Joins) -> Verifier:
@@ -181,6 +197,13 @@ def part_of(collection: Collection, sources: Sequence[str]) -> Collection:
     kept = tuple(record for record in collection.fragments if record.source in set(sources))
     ids = {record.id for record in kept}
     return replace(collection, fragments=kept, pairs=tuple(p for p in collection.pairs if p.source in ids))
+
+
+def _true_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures) -> float:
+    """Mean distance of two contours across their seam, in the true layout, in steps."""
+    step_px = source.side.strip.step_px
+    touching = contact(source.outline, target.outline, collection.target_from_source(pair), _WIDEST_GAP * step_px)
+    return float(touching.gap_px.mean()) / step_px if len(touching) >= 10 else float("nan")
 
 
 def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: Rigid2D) -> bool:
