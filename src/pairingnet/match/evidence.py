@@ -72,7 +72,8 @@ class Side:
 def agreements(
     source: Side, target: Side, poses: Sequence[Rigid2D], scale: float, every: int = 2
 ) -> NDArray[np.float64]:
-    """(H,): only how well features agree along the contact of each pose; enough to tell hopeless ones."""
+    """(H,): only how well features agree along the contact of each pose, for its length; enough to tell which poses
+    are worth more work."""
     if not poses:
         return np.zeros(0)
     step = max(source.strip.step_px, target.strip.step_px)
@@ -85,7 +86,9 @@ def agreements(
     turned = np.einsum("kij,kj->ki", turns[which], source.strip.tangents[rows])
     opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < _OPPOSED
     odds = _odds(source, target, rows[opposed], columns[opposed], scale)
-    return np.asarray(every * np.bincount(which[opposed], odds, len(poses)))
+    total, count = np.bincount(which[opposed], odds, len(poses)), np.bincount(which[opposed], minlength=len(poses))
+    # By the root: a long contact may not win by length alone, nor a short one by a few lucky points.
+    return np.asarray(total * np.sqrt(every / (count + 3)))
 
 
 def measure(

@@ -22,6 +22,7 @@ from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.types import Fragment, PairMatch
 
+_HOPELESS = 60.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 0.4  # steps; less is within the noise
 _BANK = 2048  # points of a collection that tell what anything in it is like
 
@@ -152,11 +153,15 @@ class RingMethod:
             chosen.threshold * step,
             chosen.proposals,
         )
-        hopes = agreements(source.side, target.side, [h.target_from_source for h in hypotheses], self.scale)
+        poses = [hypothesis.target_from_source for hypothesis in hypotheses]
+        hopes = agreements(source.side, target.side, poses, self.scale)
+        lying = [
+            overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step, every=4) for pose in poses
+        ]
+        hopes -= np.array(lying) / step
         best = np.argsort(-hopes, kind="stable")[: chosen.hypotheses]
         fits = []
-        # What is much worse than the best, or all that is hopeless but the best, is not worth laying.
-        for hypothesis in (hypotheses[i] for i in best if i == best[0] or hopes[i] > max(hopes[best[0]] - 80, -40)):
+        for hypothesis in (hypotheses[i] for i in best if hopes[i] > hopes[best[0]] - _HOPELESS):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
