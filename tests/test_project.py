@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 import pairingnet
-from pairingnet.config import PaperSettings, PrepareSettings, TearSettings, TrainSettings, WearSettings
+from pairingnet.config import (
+    AssembleSettings,
+    PaperMatchSettings,
+    PaperSettings,
+    PrepareSettings,
+    RingMatchSettings,
+    RingSettings,
+    RingTrainSettings,
+    SolveSettings,
+    TearSettings,
+    TrainSettings,
+    WearSettings,
+)
 from tests.conftest import ROOT
 
 SOURCE = ROOT / "src" / "pairingnet"
@@ -122,7 +134,22 @@ def test_the_readme_shows_the_two_commands() -> None:
     assert "make demo" in text and "make test" in text
 
 
-@pytest.mark.parametrize("settings", [TearSettings, WearSettings, PrepareSettings, PaperSettings, TrainSettings])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TearSettings,
+        WearSettings,
+        PrepareSettings,
+        PaperSettings,
+        PaperMatchSettings,
+        TrainSettings,
+        RingSettings,
+        RingTrainSettings,
+        RingMatchSettings,
+        AssembleSettings,
+        SolveSettings,
+    ],
+)
 def test_every_setting_is_documented(settings: type) -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     for field in fields(settings):
