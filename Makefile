@@ -8,7 +8,7 @@ DEMO   := demo
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    tear the bundled picture and show the pieces"
+	@echo "make demo    join the bundled fragments of three torn pictures"
 	@echo "make test    run the tests"
 	@echo "make check   ruff and mypy"
 	@echo "make bench   the slow measurements of docs/results.md (SHARED=folder with photos/ and fragments/)"
@@ -22,12 +22,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	$(BIN)/pairingnet tear examples/pictures $(DEMO)/pieces --seed 1
-	$(BIN)/pairingnet stats $(DEMO)/pieces --out $(DEMO)/statistics.png
+	$(BIN)/pairingnet solve examples/sample $(DEMO)
 	@echo
-	@echo "Look at  $(DEMO)/pieces/contact_sheet.jpg   the torn pieces"
-	@echo "         $(DEMO)/pieces/truth_sheet.jpg     the same pieces where they belong"
-	@echo "         $(DEMO)/statistics.png             how large they are and how much they share"
+	@echo "Open     $(DEMO)/report.html                groups, joins with their probabilities, and why"
+	@echo "Look at  $(DEMO)/groups/                    a picture of every group"
+	@echo "         $(DEMO)/pieces/contact_sheet.jpg   the fragments that were found in the scans"
 
 test: setup
 	$(BIN)/python -m pytest

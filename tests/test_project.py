@@ -84,16 +84,23 @@ def test_metrics_know_nothing_of_methods() -> None:
 
 def test_public_names() -> None:
     assert set(pairingnet.__all__) == {
+        "Assembly",
         "Collection",
         "Fragment",
+        "Group",
+        "PairMatch",
         "PairingNetError",
         "Rigid2D",
+        "Solution",
         "__version__",
         "load_fragment",
         "load_fragments",
+        "match_pair",
         "prepare_image",
         "read_collection",
+        "read_fragment",
         "read_image",
+        "solve",
     }
     for name in pairingnet.__all__:
         assert getattr(pairingnet, name) is not None

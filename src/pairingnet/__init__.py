@@ -11,35 +11,52 @@ if TYPE_CHECKING:
     from pairingnet.geometry import Rigid2D
     from pairingnet.io.collection import Collection, read_collection
     from pairingnet.io.images import read_image
+    from pairingnet.match.pair import match_pair
+    from pairingnet.pipeline import Solution, solve
     from pairingnet.prepare.load import load_fragment, load_fragments
     from pairingnet.prepare.scan import prepare_image
-    from pairingnet.types import Fragment
+    from pairingnet.prepare.single import read_fragment
+    from pairingnet.types import Assembly, Fragment, Group, PairMatch
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Assembly",
     "Collection",
     "Fragment",
+    "Group",
+    "PairMatch",
     "PairingNetError",
     "Rigid2D",
+    "Solution",
     "__version__",
     "load_fragment",
     "load_fragments",
+    "match_pair",
     "prepare_image",
     "read_collection",
+    "read_fragment",
     "read_image",
+    "solve",
 ]
 
 _HOME_OF = {
+    "Assembly": "types",
     "Collection": "io.collection",
     "Fragment": "types",
+    "Group": "types",
+    "PairMatch": "types",
     "PairingNetError": "errors",
     "Rigid2D": "geometry",
+    "Solution": "pipeline",
     "load_fragment": "prepare.load",
     "load_fragments": "prepare.load",
+    "match_pair": "match.pair",
     "prepare_image": "prepare.scan",
     "read_collection": "io.collection",
+    "read_fragment": "prepare.single",
     "read_image": "io.images",
+    "solve": "pipeline",
 }
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pairingnet.geometry import Points, Rigid2D
+from pairingnet.types import Pixels
 
 
 class Outline:
@@ -36,20 +37,23 @@ class Outline:
         return cKDTree(self.points)
 
     @cached_property
-    def _depth(self) -> NDArray[np.float32]:
-        """(H, W) px that a pixel lies inside of the piece, from the upper left corner of its box."""
+    def _depth(self) -> tuple[Pixels, float]:
+        """(H, W) how deep a pixel lies inside of the piece, from the corner of its box, and the unit of that in px."""
         width, height = np.ceil(self.box[1] - self.box[0]).astype(int) + 3
         mask = np.zeros((height, width), dtype=np.uint8)
         cv2.fillPoly(mask, [np.rint(self.points - self.box[0] + 1).astype(np.int32)], 1)
-        return np.asarray(cv2.distanceTransform(mask, cv2.DIST_L2, 5), dtype=np.float32)
+        depth = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
+        unit = max(float(depth.max()), 1.0) / 255
+        return (depth / unit).astype(np.uint8), unit
 
     def depth_at(self, points: Points) -> NDArray[np.float32]:
         """(N,) px that places lie inside of the piece; 0 outside."""
         at = np.rint(points - self.box[0] + 1).astype(np.intp)
-        height, width = self._depth.shape
+        stored, unit = self._depth
+        height, width = stored.shape
         within = (at[:, 0] >= 0) & (at[:, 0] < width) & (at[:, 1] >= 0) & (at[:, 1] < height)
         depth = np.zeros(len(at), dtype=np.float32)
-        depth[within] = self._depth[at[within, 1], at[within, 0]]
+        depth[within] = unit * stored[at[within, 1], at[within, 0]]
         return depth
 
 

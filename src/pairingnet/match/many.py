@@ -16,6 +16,7 @@ from pairingnet.match.store import read_features
 from pairingnet.types import PairMatch
 
 _CHUNK = 64  # pairs in a job
+_TILE = 200  # fragments
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ def match_many(
     done: Callable[[Sequence[PairMatch]], None] | None = None,
 ) -> list[PairMatch]:
     """Match pairs of fragment ids; in their order. `done` gets each handful of matches as soon as it is known."""
-    ordered = sorted(range(len(pairs)), key=lambda i: pairs[i])
+    # Blocks of sources against blocks of targets: what a process has read is used many times before it goes.
+    number = {name: i for i, name in enumerate(sorted({name for pair in pairs for name in pair}))}
+    tiles = [(number[a] // _TILE, number[b] // _TILE, number[a], number[b]) for a, b in pairs]
+    ordered = sorted(range(len(pairs)), key=lambda i: tiles[i])
     chunks = [[pairs[i] for i in ordered[first : first + _CHUNK]] for first in range(0, len(ordered), _CHUNK)]
     parts = run_jobs(partial(_match_chunk, source), chunks, jobs, "matching", done)
     found = [match for part in parts for match in part]
@@ -71,7 +75,7 @@ def _levels(path: Path) -> dict[str, NDArray[np.float32]]:
         return {name: stored[name] for name in stored.files}
 
 
-@lru_cache(maxsize=400)
+@lru_cache(maxsize=3 * _TILE)
 def _features(source: Source, fragment_id: str) -> RingFeatures:
     of_query, of_key = _levels(source.levels)[fragment_id]
     return read_features(source.features, fragment_id, (of_query, of_key))

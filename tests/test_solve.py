@@ -1,0 +1,144 @@
+"""The main job on real scans, with the weights that ship."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pairingnet
+from pairingnet.geometry import Rigid2D
+from pairingnet.io.run import read_assembly, read_joins, read_matches
+from tests.conftest import ROOT
+
+SAMPLE = ROOT / "examples" / "sample"
+TRUTH = json.loads((SAMPLE / "truth.json").read_text(encoding="utf-8"))
+PICTURE_OF = {Path(entry["file"]).stem: entry["picture"] for entry in TRUTH["fragments"]}
+POSES = {Path(e["file"]).stem: Rigid2D.from_matrix(e["canvas_from_fragment"]) for e in TRUTH["fragments"]}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pairingnet", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def pieces_of(picture: str) -> list[str]:
+    return [name for name, own in PICTURE_OF.items() if own == picture]
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pieces of one picture, and a file that is no picture."""
+    folder = tmp_path_factory.mktemp("solve") / "scans"
+    folder.mkdir()
+    for name in pieces_of("spices"):
+        shutil.copy(SAMPLE / f"{name}.jpg", folder)
+    (folder / "broken.jpg").write_bytes(b"this is no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def solved(scans: Path) -> Path:
+    result = run("solve", scans, scans.parent / "run", "--jobs", 1)
+    assert result.returncode == 1, result.stderr  # one file was left out
+    assert "broken.jpg" in result.stderr and "report.html" in result.stdout
+    return scans.parent / "run"
+
+
+def off_px(source: str, target: str, placed: Rigid2D) -> float:
+    """How far a relation of two pieces is from the truth, at the target's middle."""
+    true = POSES[target].inverse() @ POSES[source]
+    point = [[100.0, 100.0]]
+    return float(np.linalg.norm(placed.apply(point) - true.apply(point)))
+
+
+def test_a_torn_picture_is_put_together(solved: Path) -> None:
+    matches = read_matches(solved / "matches.json")
+    assembly = read_assembly(solved / "assembly.json", matches)
+    largest = assembly.groups[0].poses
+    assert len(largest) >= 0.8 * len(pieces_of("spices"))
+    first = next(iter(largest))
+    wrong = [name for name in largest if off_px(name, first, largest[first].inverse() @ largest[name]) > 12]
+    assert not wrong
+    for match in matches:
+        if match.probability > 0.9:
+            assert match.target_from_source is not None
+            assert off_px(match.source, match.target, match.target_from_source) < 12
+    assert (solved / "groups" / "group-01.png").is_file()
+
+
+def test_the_second_run_has_nothing_to_do(scans: Path, solved: Path) -> None:
+    before = (solved / "joins.jsonl").read_bytes()
+    result = run("solve", scans, solved, "--jobs", 1, "--json")
+    told = json.loads(result.stdout)
+    assert told["news"] is False and (solved / "joins.jsonl").read_bytes() == before
+
+
+def test_a_killed_run_continues(scans: Path, solved: Path, tmp_path: Path) -> None:
+    """Half of the joins and some features are missing: only they are made, and the result is the same."""
+    again = tmp_path / "run"
+    shutil.copytree(solved, again)
+    lines = (again / "joins.jsonl").read_bytes().splitlines(keepends=True)
+    (again / "joins.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:30])
+    next(iter((again / "features").glob("*.npz"))).unlink()
+    for name in ("matches.json", "assembly.json", "report.html"):
+        (again / name).unlink()
+    assert run("solve", scans, again, "--jobs", 1).returncode == 1
+    assert len(read_joins(again / "joins.jsonl")) == len(lines)
+    before, after = (read_matches(folder / "matches.json") for folder in (solved, again))
+    assert {(m.source, m.target) for m in before} == {(m.source, m.target) for m in after}
+
+
+def test_scans_that_are_added_are_all_that_is_matched(scans: Path, solved: Path, tmp_path: Path) -> None:
+    more, again = tmp_path / "scans", tmp_path / "run"
+    shutil.copytree(scans, more, copy_function=shutil.copy2)
+    shutil.copytree(solved, again, copy_function=shutil.copy2)
+    added = pieces_of("casa-mila")[0]
+    shutil.copy(SAMPLE / f"{added}.jpg", more)
+    known = {(join.source, join.target) for join in read_joins(again / "joins.jsonl")}
+    assert run("solve", more, again, "--jobs", 1).returncode == 1
+    new = [join for join in read_joins(again / "joins.jsonl") if (join.source, join.target) not in known]
+    assert new and all(added in (join.source, join.target) for join in new)
+
+
+def test_other_settings_are_refused_with_their_names(scans: Path, solved: Path) -> None:
+    result = run("solve", scans, solved, "--set", "candidates=7")
+    assert result.returncode == 2 and "candidates" in result.stderr
+    result = run("solve", scans, solved, "--set", "assemble.agrees=7")
+    assert result.returncode == 2 and "agree" in result.stderr
+
+
+def test_search_and_export(solved: Path) -> None:
+    name = pieces_of("spices")[0]
+    told = json.loads(run("search", solved, name, "--json").stdout)
+    assert told["joins"] and all(name in (join["source"], join["target"]) for join in told["joins"])
+    assert run("search", solved, "nobody").returncode == 2
+    result = run("export", solved, "-f", "csv", "-f", "svg")
+    assert result.returncode == 0 and (solved / "export" / "poses.csv").is_file()
+    assert run("export", solved, "-f", "docx").returncode == 2
+
+
+def test_pair(tmp_path: Path) -> None:
+    pair = max(TRUTH["pairs"], key=lambda entry: entry["contact_px"])
+    result = run("pair", SAMPLE / pair["source"], SAMPLE / pair["target"], "--json", "--out", tmp_path / "fit.png")
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["probability"] > 0.9
+    source, target = Path(pair["source"]).stem, Path(pair["target"]).stem
+    assert off_px(source, target, Rigid2D.from_matrix(told["target_from_source"])) < 6
+    assert (tmp_path / "fit.png").is_file()
+
+
+def test_pair_from_python() -> None:
+    pair = max(TRUTH["pairs"], key=lambda entry: entry["contact_px"])
+    source, target = (pairingnet.read_fragment(SAMPLE / pair[side]) for side in ("source", "target"))
+    forth, back = pairingnet.match_pair(source, target), pairingnet.match_pair(target, source)
+    assert forth.target_from_source is not None and back.target_from_source is not None
+    both = back.target_from_source @ forth.target_from_source
+    assert np.linalg.norm(both.apply([[50.0, 50.0]]) - [[50.0, 50.0]]) < 1.5
+    assert forth.probability == pytest.approx(back.probability, abs=0.05)
