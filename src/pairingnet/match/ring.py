@@ -23,7 +23,7 @@ from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
-_LEAST_GAP = 0.4  # steps; less is within the noise
+_LEAST_GAP = 1.0  # steps; scanning alone makes clean edges look as if they had lost less than this
 _BANK = 2048  # points of a collection that tell what anything in it is like
 
 
