@@ -22,7 +22,7 @@ from pairingnet.match.store import read_features, write_features
 from pairingnet.match.verify import Verifier
 from pairingnet.match.weights import load_ring, save_ring
 from pairingnet.models.ring import RingNet
-from pairingnet.search.votes import rank_by_votes
+from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.train.verify import Joins, best_fits, calibrate, fit_verifier
 from pairingnet.types import Fragment
 
@@ -110,6 +110,14 @@ def test_votes_find_the_piece_with_the_same_run_backwards(rng: np.random.Generat
     assert scores[1, 0] > 5 * scores[0, 0]
     alone, _ = rank_by_votes(pieces[:1], 20.0, 3)
     assert alone.tolist() == [[-1, -1, -1]]
+
+
+def test_levels_are_the_best_few_and_keep_no_other_memory(rng: np.random.Generator) -> None:
+    points, background = unit(rng.normal(size=(5, 8))), unit(rng.normal(size=(201, 8)))
+    levels = background_levels(points.astype(np.float32), background.astype(np.float32), 10.0)
+    assert np.allclose(levels, np.sort(10 * points @ background.T, axis=1)[:, 194], atol=1e-4)
+    assert levels.base is None
+    assert background_levels(points.astype(np.float32), np.zeros((0, 8), np.float32), 10.0).tolist() == [0.0] * 5
 
 
 def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None:

@@ -103,7 +103,7 @@ def background_levels(points: Features, background: Features, scale: float) -> F
         return np.zeros(len(points), dtype=np.float32)
     place = int(_BEST_OF_ALL * (len(background) - 1))
     logits = scale * (points @ background.T)
-    return np.asarray(np.partition(logits, place, axis=1)[:, place], dtype=np.float32)
+    return np.partition(logits, place, axis=1)[:, place].astype(np.float32)  # a copy: a view would keep all of it
 
 
 def _nearest(keys: Features, asking: Features, partners: int) -> tuple[Features, NDArray[np.intp]]:
