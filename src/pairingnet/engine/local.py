@@ -76,8 +76,8 @@ def _wait_for(futures: Sequence[Future[Result]], note: Callable[[Result], None],
 
 def _one_thread() -> None:
     """Several thread pools on the same cores are many times slower than one thread each."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # read when a library is loaded, so before the next line
     import cv2
 
     cv2.setNumThreads(1)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # read by libraries that are loaded from now on
