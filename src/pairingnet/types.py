@@ -61,6 +61,11 @@ class Fragment:
         """(H, W, 4)."""
         return np.dstack([self.pixels, self.alpha])
 
+    def on_paper(self, rgb: tuple[int, int, int] = (255, 255, 255)) -> Pixels:
+        """(H, W, 3): as it looks on a plain ground."""
+        alpha = self.alpha[..., None].astype(np.float32) / 255
+        return np.asarray(np.rint(self.pixels * alpha + np.array(rgb) * (1 - alpha)), dtype=np.uint8)
+
 
 @dataclass(frozen=True, eq=False)
 class TruePair:

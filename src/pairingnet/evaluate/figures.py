@@ -91,12 +91,12 @@ def search_sheet(
     grid = figure.subplots(len(queries), most + 1, squeeze=False)
     for row, query in zip(grid, queries, strict=True):
         found = [predictions.ids[i] for i in predictions.ranked[number[query], :most] if i >= 0]
-        _show(row[0], _on_white(load_fragment(collection, query)), f"{query}\n{len(neighbours[query])} neighbours")
+        _show(row[0], load_fragment(collection, query).on_paper(), f"{query}\n{len(neighbours[query])} neighbours")
         for axes in row[1:]:
             axes.axis("off")
         for place, (axes, name) in enumerate(zip(row[1:], found, strict=False), start=1):
             true = name in neighbours[query]
-            _show(axes, _on_white(load_fragment(collection, name)), str(place), _GREEN if true else None)
+            _show(axes, load_fragment(collection, name).on_paper(), str(place), _GREEN if true else None)
     save_figure(figure, path)
 
 
@@ -109,8 +109,8 @@ def pair_sheet(
     grid = figure.subplots(len(pairs), len(columns), squeeze=False)
     for row, pair in zip(grid, pairs, strict=True):
         source, target = load_fragment(collection, pair.source), load_fragment(collection, pair.target)
-        _show(row[0], _on_white(source), f"{pair.difficulty}\n{pair.source}")
-        _show(row[1], _on_white(target), pair.target)
+        _show(row[0], source.on_paper(), f"{pair.difficulty}\n{pair.source}")
+        _show(row[1], target.on_paper(), pair.target)
         for axes, (name, predictions) in zip(row[2:], answers.items(), strict=False):
             found = predictions.transforms.get((pair.source, pair.target))
             _show_joined(axes, source, target, found, name)
@@ -152,7 +152,7 @@ def gate_sheet(fragments: Sequence[tuple[Fragment, Points, NDArray[np.float32]]]
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
     drawn: Any = None
     for axes, (fragment, points, weight) in zip(cells, fragments, strict=False):
-        _show(axes, _on_white(fragment), fragment.id)
+        _show(axes, fragment.on_paper(), fragment.id)
         drawn = axes.scatter(points[:, 0], points[:, 1], c=weight, cmap=colours, vmin=low, vmax=high, s=7)
     for axes in cells[len(fragments) :]:
         axes.axis("off")
@@ -254,14 +254,9 @@ def _show_joined(axes: Axes, source: Fragment, target: Fragment, found: Rigid2D 
     _show(axes, compose([(target, Rigid2D()), (source, found)]).pixels, title)
 
 
-def _on_white(fragment: Fragment) -> Pixels:
-    alpha = fragment.alpha[..., None].astype(np.float32) / 255
-    return np.rint(fragment.pixels * alpha + 255 * (1 - alpha)).astype(np.uint8)
-
-
 def _side_by_side(source: Fragment, target: Fragment, gap_px: int = 30) -> tuple[Pixels, int]:
     """Both pieces in one picture, and how far the target was moved to the right."""
-    left, right = _on_white(source), _on_white(target)
+    left, right = source.on_paper(), target.on_paper()
     shift = left.shape[1] + gap_px
     both = np.full((max(len(left), len(right)), shift + right.shape[1], 3), 255, dtype=np.uint8)
     both[: len(left), : left.shape[1]] = left

@@ -124,18 +124,21 @@ class RingMethod:
         best = fits[0]
         step = max(source.side.strip.step_px, target.side.strip.step_px)
         gap = float(self.verifier.gaps([best.evidence])[0])
+        gap = gap if gap >= _LEAST_GAP and len(best.rows) else 0.0
         return PairMatch(
             source.id,
             target.id,
-            best.target_from_source if gap < _LEAST_GAP else self._apart(source, target, best, gap, step),
+            self._apart(source, target, best, gap, step),
             best.logit,
             np.stack([source.points[best.rows], target.points[best.columns]], axis=1),
             probability=float(1 / (1 + np.exp(-best.logit))),
-            evidence={**best.evidence.in_pixels(step), "worn_px": round(gap * step, 1) if gap >= _LEAST_GAP else 0.0},
+            evidence={**best.evidence.in_pixels(step), "worn_px": round(gap * step, 1)},
         )
 
     def _apart(self, source: RingFeatures, target: RingFeatures, fit: Fit, gap: float, step: float) -> Rigid2D:
         """The pose again, with the gap that worn edges leave."""
+        if gap == 0:
+            return fit.target_from_source
         a = source.points[fit.rows]
         hold = (a, fit.target_from_source.apply(a), np.full(len(a), 0.1))  # keeps its place along the seam
         reach_px = (self.settings.contact + gap) * step

@@ -53,8 +53,7 @@ def outline_overlay(
 
 def _tile(fragment: Fragment, scale: float, tile_px: int) -> Pixels:
     tile = np.full((tile_px + 18, tile_px, 3), _PAPER, dtype=np.uint8)
-    alpha = fragment.alpha.astype(np.float32)[..., None] / 255
-    on_paper = (fragment.pixels * alpha + np.array(_PAPER) * (1 - alpha)).astype(np.uint8)
+    on_paper = fragment.on_paper(_PAPER)
     small = np.asarray(cv2.resize(on_paper, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
     h, w = small.shape[:2]
     top, left = (tile_px - h) // 2, (tile_px - w) // 2

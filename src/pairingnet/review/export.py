@@ -22,6 +22,7 @@ from pairingnet.assemble.canvas import placed_fragment
 from pairingnet.errors import SettingsError
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.files import write_whole
+from pairingnet.review.pictures import shrunk
 from pairingnet.types import Assembly, Fragment, Group, PairMatch, Pixels
 
 LoadFragment = Callable[[str], Fragment]
@@ -111,9 +112,6 @@ def _openraster(layers: Layers) -> bytes:
         f" <stack>\n{stack}\n </stack>\n</image>\n"
     )
     flat = layers.flattened()
-    scale = min(1.0, 256 / max(flat.shape[:2]))
-    size = (max(1, round(flat.shape[1] * scale)), max(1, round(flat.shape[0] * scale)))
-    small = np.asarray(cv2.resize(flat, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         file.writestr("mimetype", "image/openraster", zipfile.ZIP_STORED)  # must be first, and not compressed
@@ -121,7 +119,7 @@ def _openraster(layers: Layers) -> bytes:
         for number, layer in enumerate(layers.layers):
             file.writestr(f"data/layer{number}.png", _png(layer.pixels))
         file.writestr("mergedimage.png", _png(flat))
-        file.writestr("Thumbnails/thumbnail.png", _png(small))
+        file.writestr("Thumbnails/thumbnail.png", _png(shrunk(flat, 256)))
     return buffer.getvalue()
 
 

@@ -35,13 +35,13 @@ def group_picture(fragments: Mapping[str, Fragment], group: Group, longest_px: i
     outlines = {
         name: (pose.apply(fragments[name].contour[::3]) - (left, top)) * scale for name, pose in group.poses.items()
     }
-    return GroupPicture(_resized(canvas.pixels, scale), outlines, scale)
+    return GroupPicture(shrunk(canvas.pixels, longest_px), outlines, scale)
 
 
 def join_picture(source: Fragment, target: Fragment, match: PairMatch, longest_px: int = 420) -> Pixels:
     """Both pieces as they are, and joined, with the shared stretch in colour."""
     if match.target_from_source is None:
-        return _beside(_shown(source), _shown(target), longest_px)
+        return _beside(source.on_paper(), target.on_paper(), longest_px)
     joined = compose([(target, Rigid2D()), (source, match.target_from_source)], background=_PAPER)
     picture = joined.pixels.copy()
     seam = match.points[:, 1] - joined.origin_px
@@ -54,7 +54,7 @@ def join_picture(source: Fragment, target: Fragment, match: PairMatch, longest_p
 
 
 def _with_stretch(fragment: Fragment, points: Points) -> Pixels:
-    picture = _shown(fragment)
+    picture = fragment.on_paper()
     for part in _runs(points):
         line = np.rint(8 * part).astype(np.int32)
         width = max(1, round(max(picture.shape[:2]) / 120))
@@ -71,18 +71,13 @@ def _runs(points: Points) -> list[Points]:
     return [part for part in np.split(points, cuts) if len(part) > 1]
 
 
-def _shown(fragment: Fragment) -> Pixels:
-    alpha = fragment.alpha[..., None].astype(np.float32) / 255
-    return np.asarray(np.rint(fragment.pixels * alpha + 255 * (1 - alpha)), dtype=np.uint8)
-
-
 def _beside(left: Pixels, right: Pixels, longest_px: int) -> Pixels:
     return np.hstack([_fitted(left, longest_px), _fitted(right, longest_px)])
 
 
 def _fitted(picture: Pixels, size_px: int, margin_px: int = 8) -> Pixels:
     """A square with the picture in its middle."""
-    small = _resized(picture, min(1.0, (size_px - 2 * margin_px) / max(picture.shape[:2])))
+    small = shrunk(picture, size_px - 2 * margin_px)
     square = np.full((size_px, size_px, 3), 255, dtype=np.uint8)
     height, width = small.shape[:2]
     y, x = (size_px - height) // 2, (size_px - width) // 2
@@ -90,7 +85,9 @@ def _fitted(picture: Pixels, size_px: int, margin_px: int = 8) -> Pixels:
     return square
 
 
-def _resized(picture: Pixels, scale: float) -> Pixels:
+def shrunk(picture: Pixels, longest_px: int) -> Pixels:
+    """The same picture (H, W, C), at most so large."""
+    scale = longest_px / max(picture.shape[:2])
     if scale >= 1:
         return picture
     size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))

@@ -9,10 +9,9 @@ from html import escape
 from pathlib import Path
 
 import cv2
-import numpy as np
 
 from pairingnet.io.files import write_whole
-from pairingnet.review.pictures import GroupPicture, group_picture, join_picture
+from pairingnet.review.pictures import GroupPicture, group_picture, join_picture, shrunk
 from pairingnet.types import Assembly, Fragment, PairMatch, Pixels
 
 _MOST_JOINS = 150
@@ -107,7 +106,7 @@ def _singles(assembly: Assembly, fragment: Callable[[str], Fragment]) -> str:
     if not assembly.singles:
         return ""
     figures = "".join(
-        f'<figure class=single><img loading=lazy src="{_data(_thumbnail(fragment(name)))}" alt="">'
+        f'<figure class=single><img loading=lazy src="{_data(shrunk(fragment(name).on_paper(), 140))}" alt="">'
         f"<figcaption>{escape(name)}</figcaption></figure>"
         for name in assembly.singles
     )
@@ -119,14 +118,6 @@ def _left_out(problems: Sequence[str]) -> str:
         return ""
     items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     return f"<h2>Not read</h2><ul>{items}</ul>"
-
-
-def _thumbnail(fragment: Fragment, size_px: int = 140) -> Pixels:
-    alpha = fragment.alpha[..., None].astype(np.float32) / 255
-    picture = np.asarray(fragment.pixels * alpha + 255 * (1 - alpha), dtype=np.uint8)
-    scale = min(1.0, size_px / max(picture.shape[:2]))
-    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
-    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
 
 
 def _data(pixels: Pixels) -> str:
