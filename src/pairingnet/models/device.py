@@ -40,3 +40,8 @@ def mixed_precision(precision: str, device: torch.device) -> AbstractContextMana
 def full_precision(x: torch.Tensor) -> AbstractContextManager[object]:
     """Inside of mixed precision: sums over thousands of points, and what is normalised by them, keep 32 bits."""
     return torch.autocast(x.device.type, enabled=False)
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """With 32 bits where there were 16."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

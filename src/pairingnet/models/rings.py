@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pairingnet.models.device import full_precision
+from pairingnet.models.device import full_precision, widened
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class _WindowSum(torch.autograd.Function):
 def window_sum(x: Tensor, weight: Tensor) -> Tensor:
     """(T, C): weighted sums over the windows of x (T + K - 1, C) with weight (T, K)."""
     with full_precision(x):
-        return torch.as_tensor(_WindowSum.apply(x.float(), weight.float()))  # type: ignore[no-untyped-call]
+        return torch.as_tensor(_WindowSum.apply(widened(x), widened(weight)))  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Tensor, share: float, training: bool) -> Tensor:
@@ -114,7 +114,7 @@ class PointNorm(nn.BatchNorm1d):
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             return x * scale + (self.bias - self.running_mean * scale)
         with full_precision(x):
-            out, mean, variance = _Normalised.apply(x.float(), self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+            out, mean, variance = _Normalised.apply(widened(x), self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             unbiased = variance * (len(x) / max(len(x) - 1, 1))
             self.running_mean.lerp_(mean, self.momentum or 0.0)
