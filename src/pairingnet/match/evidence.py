@@ -13,13 +13,14 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from pairingnet.geometry import Points, Rigid2D
+from pairingnet.match import loops
+from pairingnet.match.contact import Outline, as_pose, contact, parts
 from pairingnet.prepare.strip import SAMPLES, Strip
 
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
-_OPPOSED = -0.6  # cosine between the tangents of contours that touch
+_REACH = 2.5  # steps; points nearer than that touch
 _ALONG = 3  # samples side by side at each point, see SAMPLES
 
 
@@ -65,81 +66,82 @@ class Side:
     key_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     @cached_property
-    def tree(self) -> cKDTree:
-        return cKDTree(self.strip.points)
+    def ring(self) -> Outline:
+        return Outline(self.strip.points, self.strip.tangents)
+
+    @cached_property
+    def asking(self) -> NDArray[np.float32]:
+        """(N, 2 D): queries and keys; their product with `asked` of another piece asks both ways at once."""
+        return np.concatenate([self.queries, self.keys], axis=1)
+
+    @cached_property
+    def asked(self) -> NDArray[np.float32]:
+        return np.concatenate([self.keys, self.queries], axis=1)
+
+    @cached_property
+    def edge(self) -> NDArray[np.float32]:
+        """(3 N, 3) in [0, 1]: colours just at the contour."""
+        return _edge_colours(self.strip)
+
+    @cached_property
+    def usual(self) -> NDArray[np.float32]:
+        """(N,): what each point reaches with anything, asking and asked; half of it, for there are two of a pair."""
+        return 0.25 * (self.query_level + self.key_level) + 0.5 * _CHANCE
 
 
 def agreements(
-    source: Side, target: Side, poses: Sequence[Rigid2D], scale: float, every: int = 2
+    source: Side, target: Side, logits: NDArray[np.float32], poses: Sequence[Rigid2D], every: int = 2
 ) -> NDArray[np.float64]:
     """(H,): only how well features agree along the contact of each pose, for its length; enough to tell which poses
-    are worth more work."""
+    are worth more work. logits (N, M): how well each point of the source goes with each of the target."""
     if not poses:
         return np.zeros(0)
-    step = max(source.strip.step_px, target.strip.step_px)
-    chosen = np.arange(0, len(source.strip), every)
-    landed = np.stack([pose.apply(source.strip.points[chosen]) for pose in poses])
-    distance, nearest = target.tree.query(landed.reshape(-1, 2), distance_upper_bound=2.5 * step)
-    near = np.flatnonzero(np.isfinite(distance))
-    which, rows, columns = near // len(chosen), chosen[near % len(chosen)], np.asarray(nearest, dtype=np.intp)[near]
-    turns = np.stack([pose.matrix[:, :2] for pose in poses])
-    turned = np.einsum("kij,kj->ki", turns[which], source.strip.tangents[rows])
-    opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < _OPPOSED
-    odds = _odds(source, target, rows[opposed], columns[opposed], scale)
-    total, count = np.bincount(which[opposed], odds, len(poses)), np.bincount(which[opposed], minlength=len(poses))
+    reach_px = _REACH * max(source.strip.step_px, target.strip.step_px)
+    total, count = loops.agreeing(
+        np.stack([as_pose(pose) for pose in poses]),
+        source.ring.points,
+        source.ring.tangents,
+        every,
+        *parts(target.ring),
+        reach_px,
+        logits,
+        source.usual,
+        target.usual,
+    )
     # By the root: a long contact may not win by length alone, nor a short one by a few lucky points.
     return np.asarray(total * np.sqrt(every / (count + 3)))
 
 
 def measure(
-    source: Side, target: Side, target_from_source: Rigid2D, support: float, overlap_steps: float, scale: float
+    source: Side,
+    target: Side,
+    logits: NDArray[np.float32],
+    target_from_source: Rigid2D,
+    support: float,
+    overlap_steps: float,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Evidence]:
     """Measure a pose: the points (K,), (K,) of both strips that touch, and what they say."""
     step = max(source.strip.step_px, target.strip.step_px)
-    rows, columns, gap, slide = _touching(source.strip, target, target_from_source, 2.5 * step)
+    touching = contact(source.ring, target.ring, target_from_source, _REACH * step)
+    rows, columns = touching.rows, touching.columns
     if len(rows) < 3:
         return rows, columns, Evidence(support=support, overlap=overlap_steps)
-    odds = _odds(source, target, rows, columns, scale)
-    colours = _across(source.strip, target.strip, rows, columns, slide)
+    # Log-odds: how much better these points go together than each goes with anything.
+    odds = logits[rows, columns] - source.usual[rows] - target.usual[columns]
+    apart = np.abs(touching.gap_px)
     evidence = Evidence(
         support=support,
         agreement=float(odds.sum()),
         agreement_mean=float(odds.mean()),
         contact=float(len(rows)),
-        tight=float((np.abs(gap) < 0.1 * step).sum()),
-        loose=float(np.median(np.abs(gap)) / step),
+        tight=float((apart < 0.1 * step).sum()),
+        loose=float(np.median(apart) / step),
         overlap=overlap_steps,
         bend=_bend(source.strip.points[rows]) / step,
         share=len(rows) / min(len(source.strip), len(target.strip)),
-        **colours,
+        **_across(source, target, rows, columns, touching.along_px),
     )
     return rows, columns, evidence
-
-
-def _odds(
-    source: Side, target: Side, rows: NDArray[np.intp], columns: NDArray[np.intp], scale: float
-) -> NDArray[np.float32]:
-    """(K,): how much better these points go together than each goes with anything (log-odds)."""
-    together = (source.queries[rows] * target.keys[columns]).sum(axis=1)
-    together = 0.5 * scale * (together + (source.keys[rows] * target.queries[columns]).sum(axis=1))
-    usual = source.query_level[rows] + target.key_level[columns] + source.key_level[rows] + target.query_level[columns]
-    return np.asarray(together - 0.25 * usual - _CHANCE)
-
-
-def _touching(
-    strip: Strip, target: Side, pose: Rigid2D, reach_px: float
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Points of both strips that touch: rows, columns (K,), the gap across and the offset along the target (K,), px."""
-    landed = pose.apply(strip.points)
-    distance, nearest = target.tree.query(landed, distance_upper_bound=reach_px)
-    rows = np.flatnonzero(np.isfinite(distance))
-    columns = np.asarray(nearest, dtype=np.intp)[rows]
-    turned = pose.apply(strip.tangents[rows]) - pose.shift
-    opposed = (turned * target.strip.tangents[columns]).sum(axis=1) < _OPPOSED
-    rows, columns = rows[opposed], columns[opposed]
-    apart = landed[rows] - target.strip.points[columns]
-    across = -(apart * target.strip.normals[columns]).sum(axis=1)
-    return rows, columns, across, (apart * target.strip.tangents[columns]).sum(axis=1)
 
 
 def _bend(points: Points) -> float:
@@ -150,30 +152,26 @@ def _bend(points: Points) -> float:
 
 
 def _across(
-    source: Strip, target: Strip, rows: NDArray[np.intp], columns: NDArray[np.intp], slide_px: NDArray[np.float64]
+    source: Side, target: Side, rows: NDArray[np.intp], columns: NDArray[np.intp], along_px: NDArray[np.float64]
 ) -> dict[str, float]:
     """Colours on both sides of the seam, compared in place and shifted along it."""
-    own, other = edge_colours(source), edge_colours(target)
-    mine = own[_ALONG * rows + 1]
-    there = _ALONG * columns + 1 + np.rint(_ALONG * slide_px / target.step_px).astype(np.intp)
-    differences = {}
-    for shift in range(-12, 13, 2):  # thirds of a step: up to four steps both ways
-        beside = other[(there + shift) % len(other)]
-        differences[shift] = float(np.abs(mine - beside).mean())
-    beside = other[there % len(other)]
-    variation = float(np.abs(beside - beside.mean(axis=0)).mean() + np.abs(mine - mine.mean(axis=0)).mean()) / 2
-    a, b = mine - mine.mean(axis=0), beside - beside.mean(axis=0)
+    mine, other = source.edge[_ALONG * rows + 1], target.edge
+    there = _ALONG * columns + 1 + np.rint(_ALONG * along_px / target.strip.step_px).astype(np.intp)
+    shifts = np.arange(-12, 13, 2)  # thirds of a step: up to four steps both ways
+    beside = other[(there[None] + shifts[:, None]) % len(other)]
+    difference = np.abs(mine[None] - beside).mean(axis=(1, 2))
+    a, b = mine - mine.mean(axis=0), beside[6] - beside[6].mean(axis=0)
     norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return {
-        "colour": differences[0],
-        "colour_typical": variation,
-        "colour_shifted": min(value for shift, value in differences.items() if abs(shift) >= 4),
+        "colour": float(difference[6]),
+        "colour_typical": float(np.abs(a).mean() + np.abs(b).mean()) / 2,
+        "colour_shifted": float(difference[np.abs(shifts) >= 4].min()),
         "correlation": float((a * b).sum() / norm) if norm > 1e-6 else 0.0,
     }
 
 
-def edge_colours(strip: Strip) -> NDArray[np.float32]:
-    """(3 N, 3) in [0, 1]: colours just at the contour, three a step, continued from what lies a little inside."""
+def _edge_colours(strip: Strip) -> NDArray[np.float32]:
+    """Three colours a step, continued from what lies a little inside."""
     values = strip.colours[:, : 3 * _ALONG].astype(np.float32).reshape(len(strip), 3, _ALONG, 3) / 255
     depths = [SAMPLES[_ALONG * row][1] for row in range(3)]
     slope = (values[:, 0] - values[:, 2]) / (depths[2] - depths[0])

@@ -90,7 +90,7 @@ class RingMethod:
                 queries, keys = (
                     self.network(pack_strips([strip], role, self.device)).cpu().numpy() for role in (QUERY, KEY)
                 )
-            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline(fragment.contour))
+            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline.at_step(fragment.contour, self.step_px))
 
     def know(self, features: Sequence[RingFeatures]) -> list[RingFeatures]:
         """The same features, each point with how well it goes with anything in the collection."""
@@ -148,7 +148,8 @@ class RingMethod:
         """All hypotheses, laid contour on contour and measured; the likeliest first."""
         chosen = self.settings
         step = max(source.side.strip.step_px, target.side.strip.step_px)
-        found = likely_correspondences(self.logits(source.side, target.side), chosen.most_points, chosen.least)
+        logits = self.logits(source.side, target.side)
+        found = likely_correspondences(logits, chosen.most_points, chosen.least)
         hypotheses = propose(
             found,
             (source.points, source.tangents),
@@ -157,12 +158,12 @@ class RingMethod:
             chosen.proposals,
         )
         poses = [hypothesis.target_from_source for hypothesis in hypotheses]
-        hopes = agreements(source.side, target.side, poses, self.scale)
-        lying = [
-            overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step, every=4) for pose in poses
-        ]
-        hopes -= np.array(lying) / step
-        best = np.argsort(-hopes, kind="stable")[: chosen.hypotheses]
+        hopes = agreements(source.side, target.side, logits, poses)
+        hopeful = np.flatnonzero(hopes > hopes.max(initial=-np.inf) - _HOPELESS)
+        for i in hopeful:
+            lying_px = overlap_penalty(source.outline, target.outline, poses[i], chosen.allowed * step, every=4)
+            hopes[i] -= lying_px / step
+        best = hopeful[np.argsort(-hopes[hopeful], kind="stable")][: chosen.hypotheses]
         fits = []
         for hypothesis in (hypotheses[i] for i in best if hopes[i] > hopes[best[0]] - _HOPELESS):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
@@ -170,14 +171,14 @@ class RingMethod:
             start = hypothesis.target_from_source
             pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
-            fits.append(Fit(pose, *measure(source.side, target.side, pose, hypothesis.support, overlap, self.scale)))
-        logits = self.verifier.logits([fit.evidence for fit in fits])
-        judged = [replace(fit, logit=float(logit)) for fit, logit in zip(fits, logits, strict=True)]
+            fits.append(Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap)))
+        verdicts = self.verifier.logits([fit.evidence for fit in fits])
+        judged = [replace(fit, logit=float(verdict)) for fit, verdict in zip(fits, verdicts, strict=True)]
         return found, sorted(judged, key=lambda fit: -fit.logit)
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
-        return np.asarray(0.5 * self.scale * (source.queries @ target.keys.T + source.keys @ target.queries.T))
+        return np.asarray((0.5 * self.scale * source.asking) @ target.asked.T)
 
 
 def _some(points: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:

@@ -32,7 +32,7 @@ from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_check
 from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
 
 _SAVE_SECONDS = 300
-_TRIM_STEPS = 50
+_TRIM_STEPS = 8
 
 
 class Task(Protocol):

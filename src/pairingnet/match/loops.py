@@ -1,0 +1,287 @@
+"""The loops over contour points that run for every pair of fragments, compiled.
+
+A pose is (4,): cosine and sine of the turn, and the shift. A grid (H, W) tells, for the pixels around a contour, the
+number of its nearest point: i + 1 inside of the piece, -(i + 1) outside, 0 where the contour is far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+OPPOSED = -0.6  # cosine between the tangents of contours that touch
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile at the first call, and keep the result on disk."""
+    return cast(Callable[..., Any], njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+@compiled
+def nearest(points: Floats, grid: NDArray[np.int32], corner: Floats, cell: float, x: float, y: float) -> Any:
+    """Number, distance and side (1 inside, -1 outside) of the contour point nearest to a place; side 0: far away."""
+    column, row = int(np.floor((x - corner[0]) / cell + 0.5)), int(np.floor((y - corner[1]) / cell + 0.5))
+    if column < 0 or row < 0 or row >= grid.shape[0] or column >= grid.shape[1]:
+        return 0, np.inf, 0
+    code = grid[row, column]
+    if code == 0:
+        return 0, np.inf, 0
+    # The grid knows the nearest point of its pixel; from there it is a few points along the contour.
+    i, n = abs(code) - 1, len(points)
+    best = (points[i, 0] - x) ** 2 + (points[i, 1] - y) ** 2
+    for direction in (1, -1):
+        while True:
+            j = (i + direction) % n
+            apart = (points[j, 0] - x) ** 2 + (points[j, 1] - y) ** 2
+            if apart >= best:
+                break
+            i, best = j, apart
+    return i, np.sqrt(best), 1 if code > 0 else -1
+
+
+@compiled
+def touching(
+    pose: Floats,
+    points: Floats,
+    tangents: Floats,
+    every: int,
+    target: Floats,
+    target_tangents: Floats,
+    grid: NDArray[np.int32],
+    corner: Floats,
+    cell: float,
+    reach: float,
+) -> Any:
+    """Rows and columns (K,) of points that lie within reach of the target's contour, with opposed tangents."""
+    rows, columns = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
+    count = 0
+    c, s = pose[0], pose[1]
+    for i in range(0, len(points), every):
+        x, y = c * points[i, 0] - s * points[i, 1] + pose[2], s * points[i, 0] + c * points[i, 1] + pose[3]
+        j, apart, side = nearest(target, grid, corner, cell, x, y)
+        if side == 0 or apart >= reach:
+            continue
+        along_x, along_y = c * tangents[i, 0] - s * tangents[i, 1], s * tangents[i, 0] + c * tangents[i, 1]
+        if along_x * target_tangents[j, 0] + along_y * target_tangents[j, 1] < OPPOSED:
+            rows[count], columns[count] = i, j
+            count += 1
+    return rows[:count].copy(), columns[:count].copy()
+
+
+@compiled
+def count_inside(
+    pose: Floats,
+    points: Floats,
+    every: int,
+    target: Floats,
+    grid: NDArray[np.int32],
+    corner: Floats,
+    cell: float,
+    allowed: float,
+) -> int:
+    """How many points lie deeper than allowed inside of the target."""
+    count = 0
+    for i in range(0, len(points), every):
+        x = pose[0] * points[i, 0] - pose[1] * points[i, 1] + pose[2]
+        y = pose[1] * points[i, 0] + pose[0] * points[i, 1] + pose[3]
+        _, apart, side = nearest(target, grid, corner, cell, x, y)
+        if side > 0 and apart > allowed:
+            count += 1
+    return count
+
+
+@compiled
+def slide(
+    start: Floats,
+    points: Floats,
+    tangents: Floats,
+    target: Floats,
+    target_tangents: Floats,
+    grid: NDArray[np.int32],
+    corner: Floats,
+    cell: float,
+    held: Floats,
+    holders: Floats,
+    weight: Floats,
+    reach: float,
+    rounds: int,
+    gap: float,
+) -> Any:
+    """Turn and shift until the contours meet, or are `gap` apart: point to line along the contact, held by anchors.
+
+    held (K, 2) of the source belong at holders (K, 2) of the target, by weight (K,).
+    """
+    pose = start.copy()
+    mean_weight = max(1e-9, weight.sum())
+    for number in range(rounds):
+        near = reach * max(0.35, 1 - number / rounds)
+        every = 3 if number < rounds // 2 else 1
+        rows, columns = touching(pose, points, tangents, every, target, target_tangents, grid, corner, cell, near)
+        count = len(rows)
+        if count < 10:
+            break
+        c, s = pose[0], pose[1]
+        move, spin = np.empty(count), np.empty(count)
+        for k in range(count):
+            i, j = rows[k], columns[k]
+            x, y = c * points[i, 0] - s * points[i, 1] + pose[2], s * points[i, 0] + c * points[i, 1] + pose[3]
+            normal_x, normal_y = -target_tangents[j, 1], target_tangents[j, 0]
+            move[k] = (target[j, 0] - x) * normal_x + (target[j, 1] - y) * normal_y - gap
+            spin[k] = normal_y * x - normal_x * y
+        usual = move.mean()
+        sigma = max(0.5, np.abs(move - usual).mean())
+        left, right = 1e-9 * np.eye(3), np.zeros(3)
+        for k in range(count):
+            trust = 1 / (1 + (move[k] / (3 * sigma)) ** 2) ** 2
+            j = columns[k]
+            _add(left, right, spin[k], -target_tangents[j, 1], target_tangents[j, 0], move[k], trust)
+        for k in range(len(held)):
+            x, y = c * held[k, 0] - s * held[k, 1] + pose[2], s * held[k, 0] + c * held[k, 1] + pose[3]
+            off_x, off_y = holders[k, 0] - x, holders[k, 1] - y
+            hold = 0.0375 * weight[k] * count / mean_weight
+            hold /= (1 + (off_x * off_x + off_y * off_y) / reach**2) ** 2
+            _add(left, right, -y, 1.0, 0.0, off_x, hold)
+            _add(left, right, x, 0.0, 1.0, off_y, hold)
+        turn, x, y = np.linalg.solve(left, right)
+        c, s = np.cos(turn), np.sin(turn)
+        pose = np.array(
+            [
+                c * pose[0] - s * pose[1],
+                s * pose[0] + c * pose[1],
+                c * pose[2] - s * pose[3] + x,
+                s * pose[2] + c * pose[3] + y,
+            ]
+        )
+        if number >= rounds // 2 and abs(turn) < 2e-5 and abs(x) + abs(y) < 2e-2:
+            break
+    return pose
+
+
+@compiled
+def _add(
+    left: Floats, right: Floats, spin: float, normal_x: float, normal_y: float, distance: float, weight: float
+) -> None:
+    """One line of the normal equations of small motions (turn, x, y) that move a point by a distance."""
+    line = (spin, normal_x, normal_y)
+    for a in range(3):
+        right[a] += weight * line[a] * distance
+        for b in range(3):
+            left[a, b] += weight * line[a] * line[b]
+
+
+@compiled
+def agreeing(
+    poses: Floats,
+    points: Floats,
+    tangents: Floats,
+    every: int,
+    target: Floats,
+    target_tangents: Floats,
+    grid: NDArray[np.int32],
+    corner: Floats,
+    cell: float,
+    reach: float,
+    logits: NDArray[np.float32],
+    own_level: NDArray[np.float32],
+    other_level: NDArray[np.float32],
+) -> Any:
+    """(H,), (H,): for each pose the sum of log-odds along its contact, and how many points touch.
+
+    logits (N, M) of all points; own_level (N,) and other_level (M,) are what each point reaches with anything.
+    """
+    total, counts = np.zeros(len(poses)), np.zeros(len(poses), np.int64)
+    for h in range(len(poses)):
+        rows, columns = touching(poses[h], points, tangents, every, target, target_tangents, grid, corner, cell, reach)
+        for k in range(len(rows)):
+            i, j = rows[k], columns[k]
+            total[h] += logits[i, j] - own_level[i] - other_level[j]
+        counts[h] = len(rows)
+    return total, counts
+
+
+@compiled
+def votes_for(
+    turn: NDArray[np.complex128],
+    shift: NDArray[np.complex128],
+    source: NDArray[np.complex128],
+    target: NDArray[np.complex128],
+    weight: Floats,
+    threshold: float,
+) -> Any:
+    """(H, K): which correspondences each motion z -> turn z + shift carries onto each other; (H,): their weight."""
+    agrees = np.empty((len(turn), len(source)), np.bool_)
+    support = np.zeros(len(turn))
+    limit = threshold * threshold
+    for h in range(len(turn)):
+        for k in range(len(source)):
+            off = turn[h] * source[k] + shift[h] - target[k]
+            near = off.real * off.real + off.imag * off.imag < limit
+            agrees[h, k] = near
+            if near:
+                support[h] += weight[k]
+    return agrees, support
+
+
+@compiled
+def best_partners(exponential: NDArray[np.float32], of_row: NDArray[np.float32], of_column: NDArray[np.float32]) -> Any:
+    """Rows, columns and probabilities (K,) of the best partner of every row and every column, each pair once.
+
+    exponential (N, M) of logits; of_row (N,) and of_column (M,) are one over its sums.
+    """
+    n, m = exponential.shape
+    by_row, by_column = np.zeros(n, np.int64), np.zeros(m, np.int64)
+    value, above = np.full(n, np.float32(-1)), np.full(m, np.float32(-1))
+    for i in range(n):
+        for j in range(m):
+            e = exponential[i, j]
+            probability = (e * of_row[i]) * (e * of_column[j])
+            if probability > value[i]:
+                value[i], by_row[i] = probability, j
+            if probability > above[j]:
+                above[j], by_column[j] = probability, i
+    new = np.array([by_row[by_column[j]] != j for j in range(m)])
+    extra = np.flatnonzero(new)
+    rows = np.concatenate((np.arange(n), by_column[extra]))
+    columns = np.concatenate((by_row, extra))
+    return rows, columns, np.concatenate((value, above[extra]))
+
+
+@compiled
+def settle(
+    turn: NDArray[np.complex128],
+    shift: NDArray[np.complex128],
+    source: NDArray[np.complex128],
+    target: NDArray[np.complex128],
+    weight: Floats,
+    threshold: float,
+) -> Any:
+    """Fit each motion (H,) to the correspondences that agree with it, a few times, stricter each time; the fitted
+    turns and shifts (H,), and the distances (H, K) that are left."""
+    turn, shift = turn.copy(), shift.copy()
+    apart = np.empty((len(turn), len(source)))
+    for h in range(len(turn)):
+        for factor in (1.5, 1.0, 0.7, 0.7):
+            limit = (factor * threshold) ** 2
+            total, a, b, ab = 0.0, 0j, 0j, 0j
+            for k in range(len(source)):
+                off = turn[h] * source[k] + shift[h] - target[k]
+                if off.real * off.real + off.imag * off.imag < limit:
+                    total += weight[k]
+                    a += weight[k] * source[k]
+                    b += weight[k] * target[k]
+                    ab += weight[k] * source[k].conjugate() * target[k]
+            if total <= 0:
+                break
+            best = ab / total - (a / total).conjugate() * (b / total)
+            if abs(best) > 1e-6:  # one point alone says nothing about the turn
+                turn[h] = best / abs(best)
+                shift[h] = b / total - turn[h] * (a / total)
+        for k in range(len(source)):
+            apart[h, k] = abs(turn[h] * source[k] + shift[h] - target[k])
+    return turn, shift, apart
