@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairingnet.assemble.merge import Decisions, assemble
+from pairingnet.assemble.belief import Chains, reconsider
+from pairingnet.assemble.layout import Table
+from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.poses import settle_poses
+from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match.contact import Outline
-from pairingnet.types import Fragment, PairMatch
+from pairingnet.types import Decisions, Fragment, Group, PairMatch
 
 STEP_PX = 3.0
 
@@ -97,6 +100,110 @@ def test_people_decide(torn: Collection, outlines: dict[str, Outline]) -> None:
     pairs = [frozenset((join.source, join.target)) for join in joins]
     found = assemble(outlines, joins, STEP_PX, decisions=Decisions(accepted={pairs[1]}, rejected={pairs[0]}))
     assert len(found.groups) == 1 and set(found.groups[0].poses) == pairs[1]
+
+
+def test_an_accepted_join_holds_against_all_others(torn: Collection, outlines: dict[str, Outline]) -> None:
+    moved = true_join(torn, 0, logit=-3.0, off=Rigid2D(0.0, 0.0, 60.0))
+    others = [join for join in all_joins(torn) if {join.source, join.target} != {moved.source, moved.target}]
+    pair = frozenset((moved.source, moved.target))
+    found = assemble(outlines, [*others, moved], STEP_PX, decisions=Decisions(accepted={pair}))
+    group = next(group for group in found.groups if moved.source in group.poses)
+    assert moved.target_from_source is not None
+    placed = group.poses[moved.target].inverse() @ group.poses[moved.source]
+    points = moved.points[:, 0]
+    apart = np.linalg.norm(placed.apply(points) - moved.target_from_source.apply(points), axis=1)
+    assert apart.mean() < 3 * STEP_PX
+
+
+def test_a_rejected_join_does_not_come_about_by_others(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """A true loop of three: the third relation follows from the other two, and yet was rejected."""
+    joins = all_joins(torn)
+    beside = {frozenset((join.source, join.target)): join for join in joins}
+    names = sorted(outlines)
+    loop = next(
+        (a, b, c)
+        for a in names
+        for b in names
+        for c in names
+        if a < b < c and all(frozenset(pair) in beside for pair in ((a, b), (b, c), (a, c)))
+    )
+    pairs = [frozenset(loop[:2]), frozenset(loop[1:]), frozenset((loop[0], loop[2]))]
+    found = assemble(outlines, [beside[pair] for pair in pairs], STEP_PX, decisions=Decisions(rejected={pairs[2]}))
+    assert all(len(group) == 2 for group in found.groups)
+    assert all(len(set(loop) & set(group.poses)) < 3 for group in found.groups)
+
+
+def test_locked_pieces_keep_their_place_to_the_last_digit(torn: Collection, outlines: dict[str, Outline]) -> None:
+    odd = true_join(torn, 0, off=Rigid2D(0.01, 2.0, -1.5))
+    found = assemble(outlines, all_joins(torn), STEP_PX, decisions=Decisions(locked=[odd]))
+    assert len(found.groups) == 1 and odd.target_from_source is not None
+    poses = found.groups[0].poses
+    placed = poses[odd.target].inverse() @ poses[odd.source]
+    assert np.allclose(placed.matrix, odd.target_from_source.matrix, atol=1e-9)
+    assert set(poses) == set(outlines)
+    nobody = PairMatch("nobody", odd.target, Rigid2D())
+    assert len(assemble(outlines, all_joins(torn), STEP_PX, decisions=Decisions(locked=[nobody])).groups) == 1
+
+
+def test_loops_make_joins_surer_and_contradictions_less_sure(torn: Collection, outlines: dict[str, Outline]) -> None:
+    joins = all_joins(torn)
+    wrong = true_join(torn, 0, logit=1.0, off=Rigid2D(0.0, 0.0, 60.0))
+    others = [join for join in joins if {join.source, join.target} != {wrong.source, wrong.target}]
+    assembly = assemble(outlines, [*others, wrong], STEP_PX)
+    table = Table(outlines, AssembleSettings(), STEP_PX)
+    after = {frozenset((join.source, join.target)): join for join in reconsider(table, assembly, [*others, wrong])}
+    less = after[frozenset((wrong.source, wrong.target))]
+    assert less.score == pytest.approx(1.0 - 4.0) and less.evidence["probability_alone"] == pytest.approx(0.7311)
+    surer = [join for pair, join in after.items() if join is not less]
+    assert all(join.score in (pytest.approx(4.0), pytest.approx(8.0)) for join in surer)
+    assert sum(join.score > 4.5 for join in surer) > 0.5 * len(surer)
+
+
+def test_a_piece_that_would_lie_on_a_placed_one_is_contradicted(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """Another piece claims the place of one that is held already."""
+    held = true_join(torn, 0, logit=6.0)
+    apart = next(name for name in outlines if name not in (held.source, held.target))
+    assert held.target_from_source is not None
+    onto = outlines[held.source].points.mean(axis=0) - outlines[apart].points.mean(axis=0)
+    claim = PairMatch(
+        apart, held.target, held.target_from_source @ Rigid2D(0.0, *onto), 2.0, held.points, probability=0.88
+    )
+    assembly = assemble(outlines, [held, claim], STEP_PX)
+    assert len(assembly.groups) == 1 and apart in assembly.singles
+    table = Table(outlines, AssembleSettings(), STEP_PX)
+    after = {join.source: join for join in reconsider(table, assembly, [held, claim])}
+    assert after[apart].score == pytest.approx(2.0 - 6.0)
+    assert after[held.source].score == held.score and "probability_alone" not in after[held.source].evidence
+
+
+def slowest_chain(edges: dict[tuple[str, str], float], a: str, b: str) -> float:
+    """Weakest link of the surest chain, by trying all of them."""
+    best = 0.0
+    chains = [(a, {a}, 9e9)]
+    while chains:
+        at, seen, weakest = chains.pop()
+        if at == b:
+            best = max(best, weakest)
+            continue
+        for (one, other), sure in edges.items():
+            for here, there in ((one, other), (other, one)):
+                if here == at and there not in seen:
+                    chains.append((there, seen | {there}, min(weakest, sure)))
+    return best
+
+
+@given(st.lists(st.floats(0.1, 7.9), min_size=10, max_size=10), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_chains_against_trying_all(sure: list[float], skipped: int) -> None:
+    names = "abcde"
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    edges = {pair: value for pair, value in zip(pairs, sure, strict=True) if pair != pairs[skipped]}
+    joins = [PairMatch(a, b, Rigid2D(), value) for (a, b), value in edges.items()]
+    chains = Chains(Group(dict.fromkeys(names, Rigid2D()), joins))
+    for (a, b), _ in edges.items():
+        assert chains.between(a, b) == pytest.approx(slowest_chain(edges, a, b))
+        rest = {pair: value for pair, value in edges.items() if pair != (a, b)}
+        assert chains.without(a, b) == pytest.approx(slowest_chain(rest, a, b))
 
 
 def test_nothing_to_join(outlines: dict[str, Outline]) -> None:

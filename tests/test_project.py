@@ -31,6 +31,7 @@ SOURCE = ROOT / "src" / "pairingnet"
 
 # Each layer may import those before it, never those after it.
 LAYERS = [
+    "steps",
     "errors",
     "config",
     "geometry",
@@ -44,6 +45,7 @@ LAYERS = [
     "assemble",
     "review",
     "pipeline",
+    "api",
     "synth",
     "evaluate",
     "train",
@@ -86,20 +88,26 @@ def test_public_names() -> None:
     assert set(pairingnet.__all__) == {
         "Assembly",
         "Collection",
+        "Decisions",
         "Fragment",
         "Group",
         "PairMatch",
         "PairingNetError",
         "Rigid2D",
+        "RingModel",
         "Solution",
         "__version__",
+        "assemble",
         "load_fragment",
         "load_fragments",
+        "load_model",
         "match_pair",
         "prepare_image",
         "read_collection",
         "read_fragment",
+        "read_fragments",
         "read_image",
+        "search",
         "solve",
     }
     for name in pairingnet.__all__:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
+from scipy.spatial import cKDTree
 
 from pairingnet import pipeline
 from pairingnet.config import RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
+from pairingnet.match import loops
 from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.ring import RingMethod
 from pairingnet.match.store import read_features, write_features
 from pairingnet.match.verify import Verifier
-from pairingnet.match.weights import load_ring, save_ring
+from pairingnet.match.weights import RingModel, load_model, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.train.verify import Joins, best_fits, calibrate, fit_verifier
@@ -76,6 +79,50 @@ def test_refining_meets_the_contours_to_a_fraction_of_a_pixel(torn: Collection, 
         better += off_px(found, true, seam) < 0.6
         assert len(contact(source, target, true, 2.0)) > 0.7 * torn.pairs[number].overlap_px
     assert better >= 7
+
+
+def test_the_grid_finds_the_nearest_point(pieces: list[Fragment], rng: np.random.Generator) -> None:
+    """Against the distances to all points."""
+    outline = Outline(pieces[0].contour)
+    low, high = outline.points.min(axis=0) - 15, outline.points.max(axis=0) + 15
+    places = rng.uniform(low, high, (300, 2))
+    inside = [cv2.pointPolygonTest(outline.points.astype(np.float32), place.tolist(), True) for place in places]
+    wrong = 0
+    for place, depth in zip(places, inside, strict=True):
+        distances = np.linalg.norm(outline.points - place, axis=1)
+        grid = outline.grid
+        number, apart, side = loops.nearest(outline.points, grid.numbers, grid.corner, grid.cell_px, *place)
+        if side == 0:
+            assert depth < -25
+            continue
+        wrong += bool(abs(apart - distances.min()) > 0.5)
+        assert abs(depth) < 3 or side == np.sign(depth)
+        assert apart == pytest.approx(distances[number])
+    assert wrong <= 3  # where two stretches are equally far, the pixel's own nearest may win
+
+
+def test_contacts_are_those_of_a_slow_search(torn: Collection, pieces: list[Fragment]) -> None:
+    by_id = {piece.id: piece for piece in pieces}
+    a, b, true, _ = shared(torn, 0)
+    source, target = Outline(by_id[a].contour), Outline(by_id[b].contour)
+    landed = true.apply(source.points)
+    distance, nearest = cKDTree(target.points).query(landed, distance_upper_bound=4.0)
+    turned = true.apply(source.tangents) - true.shift
+    near = np.flatnonzero(np.isfinite(distance))
+    opposed = (turned[near] * target.tangents[np.asarray(nearest)[near]]).sum(axis=1) < loops.OPPOSED
+    expected = set(near[opposed].tolist())
+    found = contact(source, target, true, 4.0)
+    assert len(expected ^ set(found.rows.tolist())) <= 0.03 * len(expected)
+    apart = np.hypot(found.gap_px, found.along_px)
+    assert np.allclose(apart, np.linalg.norm(landed[found.rows] - target.points[found.columns], axis=1))
+
+
+def test_a_coarse_outline_is_enough(pieces: list[Fragment]) -> None:
+    fine, coarse = Outline(pieces[0].contour), Outline.at_step(pieces[0].contour, 12.0)
+    assert len(coarse.points) == pytest.approx(len(fine.points) / 3, rel=0.02)
+    away = Rigid2D(0.0, 20.0, 0.0)
+    lying = [overlap_penalty(outline, outline, away, 6.0) for outline in (fine, coarse)]
+    assert lying[0] == pytest.approx(lying[1], rel=0.05)
 
 
 def test_overlap_is_seen(torn: Collection, pieces: list[Fragment]) -> None:
@@ -141,22 +188,24 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_ring(path, RingNet(TINY), Verifier.plain(), {"made": "for a test"})
+    bank = {name: np.eye(8, dtype=np.float32) for name in ("queries", "keys")}
+    save_model(path, RingModel(RingNet(TINY), Verifier.plain(), bank), {"made": "for a test"})
     return path
 
 
 def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
-    network, verifier = load_ring(weights)
-    assert network.settings == TINY and verifier.weights == {}
+    model = load_model(weights)
+    assert model.network.settings == TINY and model.verifier.weights == {}
+    assert model.bank["keys"].dtype == np.float32 and model.bank["keys"].tolist() == np.eye(8).tolist()
     with pytest.raises(CollectionError, match="no weights"):
-        load_ring(tmp_path / "nothing.safetensors")
+        load_model(tmp_path / "nothing.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"not weights at all")
     with pytest.raises(CollectionError, match="bad"):
-        load_ring(tmp_path / "bad.safetensors")
+        load_model(tmp_path / "bad.safetensors")
 
 
 def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_path: Path) -> None:
-    method = RingMethod(*load_ring(weights), step_px=3.0)
+    method = RingMethod(load_model(weights), step_px=3.0)
     made = method.know(list(method.features(pieces[:2])))
     for each in made:
         write_features(tmp_path, each)

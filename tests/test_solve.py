@@ -124,6 +124,44 @@ def test_search_and_export(solved: Path) -> None:
     assert run("export", solved, "-f", "docx").returncode == 2
 
 
+def test_people_have_the_last_word(scans: Path, solved: Path, tmp_path: Path) -> None:
+    again = tmp_path / "run"
+    shutil.copytree(solved, again, copy_function=shutil.copy2)
+    before = read_assembly(again / "assembly.json", read_matches(again / "matches.json"))
+    sure = before.groups[0].joins[0]
+    assert run("decide", again, "reject", sure.target, sure.source, "--who", "Ada").returncode == 0
+    line = json.loads((again / "decisions.jsonl").read_text(encoding="utf-8"))
+    assert line["who"] == "Ada" and line["what"] == "reject" and line["source"] == sure.source and line["when"]
+    after = read_assembly(again / "assembly.json", read_matches(again / "matches.json"))
+    held = {frozenset((join.source, join.target)) for group in after.groups for join in group.joins}
+    assert frozenset((sure.source, sure.target)) not in held
+    told = json.loads(run("solve", scans, again, "--jobs", 1, "--json").stdout)
+    assert told["groups"] == [len(group) for group in after.groups]  # it holds in later runs
+    assert run("decide", again, "clear", sure.source, sure.target).returncode == 0
+    cleared = read_assembly(again / "assembly.json", read_matches(again / "matches.json"))
+    assert [len(group) for group in cleared.groups] == [len(group) for group in before.groups]
+    assert run("decide", again, "maybe", sure.source, sure.target).returncode == 2
+    assert run("decide", again, "accept", sure.source, "nobody").returncode == 2
+    assert run("decide", tmp_path, "accept", "a", "b").returncode == 2
+
+
+def test_the_same_in_memory(scans: Path, solved: Path) -> None:
+    with pytest.raises(pairingnet.PairingNetError, match=r"broken\.jpg"):
+        pairingnet.read_fragments(scans)
+    names = pieces_of("spices")
+    fragments = [pairingnet.read_fragment(SAMPLE / f"{name}.jpg") for name in names]
+    joins = pairingnet.search(fragments, pairingnet.load_model())
+    stored = read_joins(solved / "joins.jsonl")
+    likely = {(join.source, join.target): join.probability for join in stored if join.probability > 0.5}
+    assert {(join.source, join.target) for join in joins if join.probability > 0.5} >= set(likely)
+    assembly = pairingnet.assemble(fragments, joins)
+    before = read_assembly(solved / "assembly.json")
+    assert [set(group.poses) for group in assembly.groups] == [set(group.poses) for group in before.groups]
+    with pytest.raises(pairingnet.PairingNetError, match=names[0]):
+        pairingnet.search([fragments[0], fragments[0]])
+    assert pairingnet.search(fragments[:1]) == [] and pairingnet.assemble([], []).groups == ()
+
+
 LONGEST = sorted(TRUTH["pairs"], key=lambda entry: -entry["contact_px"])[:6]
 
 

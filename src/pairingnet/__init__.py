@@ -7,55 +7,69 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pairingnet.api import assemble, search
     from pairingnet.errors import PairingNetError
     from pairingnet.geometry import Rigid2D
     from pairingnet.io.collection import Collection, read_collection
     from pairingnet.io.images import read_image
     from pairingnet.match.pair import match_pair
+    from pairingnet.match.weights import RingModel, load_model
     from pairingnet.pipeline import Solution, solve
+    from pairingnet.prepare.files import read_fragment, read_fragments
     from pairingnet.prepare.load import load_fragment, load_fragments
     from pairingnet.prepare.scan import prepare_image
-    from pairingnet.prepare.single import read_fragment
-    from pairingnet.types import Assembly, Fragment, Group, PairMatch
+    from pairingnet.types import Assembly, Decisions, Fragment, Group, PairMatch
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Assembly",
     "Collection",
+    "Decisions",
     "Fragment",
     "Group",
     "PairMatch",
     "PairingNetError",
     "Rigid2D",
+    "RingModel",
     "Solution",
     "__version__",
+    "assemble",
     "load_fragment",
     "load_fragments",
+    "load_model",
     "match_pair",
     "prepare_image",
     "read_collection",
     "read_fragment",
+    "read_fragments",
     "read_image",
+    "search",
     "solve",
 ]
 
 _HOME_OF = {
     "Assembly": "types",
     "Collection": "io.collection",
+    "Decisions": "types",
     "Fragment": "types",
     "Group": "types",
     "PairMatch": "types",
     "PairingNetError": "errors",
     "Rigid2D": "geometry",
+    "RingModel": "match.weights",
     "Solution": "pipeline",
+    "assemble": "api",
     "load_fragment": "prepare.load",
     "load_fragments": "prepare.load",
+    "load_model": "match.weights",
     "match_pair": "match.pair",
     "prepare_image": "prepare.scan",
     "read_collection": "io.collection",
-    "read_fragment": "prepare.single",
+    "read_fragment": "prepare.files",
+    "read_fragments": "prepare.files",
     "read_image": "io.images",
+    "search": "api",
     "solve": "pipeline",
 }
 

@@ -51,6 +51,7 @@ class TearSettings:
     max_share: float = 0.15  # a piece larger than this share of the picture is cut again at the end
 
     # What we add.
+    longest: int = 0  # px; shrink larger pictures to this longest side first (0: tear them as they are)
     rotate: bool = True  # turn every piece by a random angle; the paper's pieces are not turned
     drop: float = 0.0  # share of the pieces that are lost
     margin: int = 4  # px of empty border around a piece's image
@@ -63,7 +64,7 @@ class TearSettings:
         _require(self.n_max >= 0, "n_max", self.n_max, "0 or more")
         _require(self.h_min > 0 and self.w_min > 0, "h_min, w_min", (self.h_min, self.w_min), "above 0")
         _require(self.s3 > 0, "s3", self.s3, "above 0")
-        for name in ("d_min", "n", "s2", "s4", "corridor", "max_aspect", "min_overlap", "touch"):
+        for name in ("d_min", "n", "s2", "s4", "corridor", "max_aspect", "longest", "min_overlap", "touch"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         _require(self.wave_span in ("line", "segment"), "wave_span", self.wave_span, "'line' or 'segment'")
         _require(self.margin >= 2, "margin", self.margin, "2 or more")
@@ -335,6 +336,21 @@ def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the
     return replace(settings, **changes)
 
 
+def solve_settings(values: Mapping[str, Any]) -> SolveSettings:
+    """Settings of the main job; those of its stages as `prepare.name` and `assemble.name`, or as tables."""
+    flat = _flat(values)
+
+    def of(stage: str) -> dict[str, Any]:
+        return {n.removeprefix(f"{stage}."): v for n, v in flat.items() if n.startswith(f"{stage}.")}
+
+    own = with_values(SolveSettings(), {n: v for n, v in flat.items() if "." not in n}, "solve")
+    return replace(
+        own,
+        prepare=with_values(own.prepare, of("prepare"), "prepare"),
+        assemble=with_values(own.assemble, of("assemble"), "assemble"),
+    )
+
+
 def network_and_training(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the paper's network, and of its training, from one list of names."""
     names = {field.name for field in fields(PaperSettings)}
@@ -362,8 +378,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(
             f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line."
         ) from error
+    return _flat(content)
+
+
+def _flat(tables: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for name, value in content.items():
+    for name, value in tables.items():
         flat.update({f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value})
     return flat
 

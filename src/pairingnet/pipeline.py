@@ -6,7 +6,8 @@ Each stage looks at what the run folder holds and does only what is missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
@@ -15,24 +16,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.assemble.merge import Decisions, assemble
-from pairingnet.config import SolveSettings, as_dict
+from pairingnet.assemble.belief import reconsider, with_joins
+from pairingnet.assemble.layout import Table
+from pairingnet.assemble.merge import assemble
+from pairingnet.config import SolveSettings, as_dict, solve_settings
 from pairingnet.engine.local import run_jobs
 from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.decisions import append_decision, decision_on, is_decided, read_decisions, standing
 from pairingnet.io.files import write_json, write_whole
 from pairingnet.io.images import write_png
-from pairingnet.io.resume import content_mark, remember_settings
+from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import append_joins, read_joins, write_assembly, write_matches
+from pairingnet.match.contact import Outline
 from pairingnet.match.many import Source, match_many, method_of, write_levels
 from pairingnet.match.ring import RingFeatures
 from pairingnet.match.store import feature_path, read_features, write_features
-from pairingnet.match.weights import SHIPPED, load_ring
-from pairingnet.prepare.collect import PrepareJob, prepare_collection
+from pairingnet.match.weights import SHIPPED, load_model
+from pairingnet.prepare.collect import PrepareJob, prepare_collection, problems_of
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.strip import working_step
 from pairingnet.review.pictures import group_picture
 from pairingnet.review.report import Report, write_report
-from pairingnet.types import Assembly, Fragment, PairMatch
+from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
 
 _CHUNK = 16  # fragments in a job
 
@@ -55,36 +60,76 @@ def solve(
     settings: SolveSettings | None = None,
     weights: Path = SHIPPED,
     jobs: int = 0,
-    decisions: Decisions | None = None,
+    device: str = "cpu",
 ) -> Solution:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together."""
     scans, run, settings = Path(scans), Path(run), settings or SolveSettings()
     remember_settings(run, "run", {**as_dict(settings), "weights": content_mark(weights)})
     prepared = prepare_collection(scans, run / "pieces", PrepareJob(settings.prepare), jobs, leave_out=run)
     collection = prepared.collection
-    source = source_of(collection, weights, run)
+    source = source_of(collection, weights, run, device)
     forget_changed(collection, source, run / "joins.jsonl")
     features = compute_features(collection, source, jobs)
-    asked = pairs_to_match(features, source, settings)
+    asked = pairs_to_match(features, source, settings, run / "candidates.json")
     joins, made_now = match_missing(asked, source, run / "joins.jsonl", jobs)
-    matches = [match for match in joins if match.probability >= settings.least]
+    decisions = standing(read_decisions(run / "decisions.jsonl"))
     outlines = {each.id: each.outline for each in features}
-    assembly = assemble(outlines, matches, source.step_px, settings.assemble, decisions)
-    news = bool(made_now or prepared.prepared_now or not (run / "report.html").is_file())
-    if news or decisions is not None:
+    matches, assembly = put_together(outlines, joins, source.step_px, settings, decisions)
+    news = bool(made_now or prepared.prepared_now) or is_older(run / "report.html", run / "decisions.jsonl")
+    if news:
         store_results(run, collection, matches, assembly, prepared.bad_files)
     return Solution(run, collection, tuple(matches), assembly, prepared.bad_files, news)
 
 
-def source_of(collection: Collection, weights: Path, run: Path) -> Source:
+def put_together(
+    outlines: Mapping[str, Outline],
+    joins: Sequence[PairMatch],
+    step_px: float,
+    settings: SolveSettings,
+    decisions: Decisions | None = None,
+) -> tuple[list[PairMatch], Assembly]:
+    """The joins that are worth a look, and groups of fragments; both know of each other."""
+    decisions = decisions or Decisions()
+    likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
+    assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)
+    matches = reconsider(Table(outlines, settings.assemble, step_px), assembly, likely)
+    return matches, with_joins(assembly, matches)
+
+
+def decide(run: Path, what: str, source: str, target: str, who: str | None = None) -> Solution:
+    """Note what a person says about two fragments of a finished run, and put the fragments together anew."""
+    told = settings_then(run, "run")
+    settings = solve_settings({name: value for name, value in told.items() if name != "weights"})
+    collection = read_collection(run / "pieces")
+    joins = read_joins(run / "joins.jsonl")
+    append_decision(run / "decisions.jsonl", decision_on(collection, joins, what, source, target, who, told["weights"]))
+    decisions = standing(read_decisions(run / "decisions.jsonl"))
+    outlines = {record.id: read_features(run / "features", record.id).outline for record in collection.fragments}
+    matches, assembly = put_together(outlines, joins, step_of(run), settings, decisions)
+    left_out = problems_of(run / "pieces")
+    store_results(run, collection, matches, assembly, left_out)
+    return Solution(run, collection, tuple(matches), assembly, left_out, True)
+
+
+def is_older(made: Path, source: Path) -> bool:
+    """Whether a file is missing, or older than what it is made of."""
+    if not made.is_file():
+        return True
+    return source.is_file() and source.stat().st_mtime_ns > made.stat().st_mtime_ns
+
+
+def source_of(collection: Collection, weights: Path, run: Path, device: str = "cpu") -> Source:
     """Where the stages of a run find what they need; the working scale is the one it began with."""
     path = run / "scale.json"
     if not path.is_file():
-        network, _ = load_ring(weights)
-        step_px = working_step([record.perimeter_px for record in collection.fragments], network.settings.points)
-        write_json(path, {"step_px": step_px})
-    step_px = float(json.loads(path.read_text(encoding="utf-8"))["step_px"])
-    return Source(weights, run / "features", run / "levels.npz", step_px)
+        points = load_model(weights).network.settings.points
+        write_json(path, {"step_px": working_step([record.perimeter_px for record in collection.fragments], points)})
+    return Source(weights, run / "features", run / "levels.npz", step_of(run), device)
+
+
+def step_of(run: Path) -> float:
+    """The working scale of a run."""
+    return float(json.loads((run / "scale.json").read_text(encoding="utf-8"))["step_px"])
 
 
 def forget_changed(collection: Collection, source: Source, joins: Path) -> None:
@@ -107,7 +152,10 @@ def compute_features(collection: Collection, source: Source, jobs: int = 0) -> l
     ids = [record.id for record in collection.fragments]
     missing = [name for name in ids if not feature_path(source.features, name).is_file()]
     chunks = [missing[first : first + _CHUNK] for first in range(0, len(missing), _CHUNK)]
-    run_jobs(partial(_store_features, collection.folder, source), chunks, jobs, "features")
+    # One process feeds a graphics card; several would only fight for it.
+    run_jobs(
+        partial(_store_features, collection.folder, source), chunks, jobs if source.device == "cpu" else 1, "features"
+    )
     features = method_of(source).know([read_features(source.features, name) for name in ids])
     write_levels(source.levels, features)
     return features
@@ -133,11 +181,22 @@ def find_candidates(features: Sequence[RingFeatures], source: Source, most: int)
     return Candidates(tuple(each.id for each in features), ranked, scores)
 
 
-def pairs_to_match(features: Sequence[RingFeatures], source: Source, settings: SolveSettings) -> list[tuple[str, str]]:
-    """All pairs of a small collection, the candidates of a large one."""
-    if len(features) <= settings.all_pairs_up_to:
-        return list(combinations([each.id for each in features], 2))
-    return find_candidates(features, source, settings.candidates).pairs()
+def pairs_to_match(
+    features: Sequence[RingFeatures], source: Source, settings: SolveSettings, known: Path
+) -> list[tuple[str, str]]:
+    """All pairs of a small collection, the candidates of a large one; those are kept in a file."""
+    ids = [each.id for each in features]
+    if len(ids) <= settings.all_pairs_up_to:
+        return list(combinations(ids, 2))
+    mark = f"{zlib.crc32(b''.join(each.side.queries.tobytes() for each in features)):08x}"
+    if known.is_file():
+        told = json.loads(known.read_text(encoding="utf-8"))
+        if told["made_from"] == mark:
+            return [(entry["source"], entry["target"]) for entry in told["candidates"]]
+    pairs = find_candidates(features, source, settings.candidates).pairs()
+    entries = [{"source": a, "target": b} for a, b in pairs]
+    write_json(known, {"version": 1, "made_from": mark, "candidates": entries})
+    return pairs
 
 
 def match_missing(

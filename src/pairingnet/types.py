@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as Ids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -122,6 +123,16 @@ class Assembly:
     singles: tuple[str, ...] = ()
     confirmed: tuple[PairMatch, ...] = ()
     contradicted: tuple[PairMatch, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What a person has said of joins: accepted and rejected ones, as unordered pairs of ids; locked ones keep their
+    transform to the last digit."""
+
+    accepted: Ids[frozenset[str]] = frozenset()
+    rejected: Ids[frozenset[str]] = frozenset()
+    locked: Sequence[PairMatch] = ()
 
 
 @dataclass(frozen=True)

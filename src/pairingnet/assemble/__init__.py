@@ -1,1 +1,5 @@
-"""Poses -> canvas."""
+"""Pair matches -> groups and poses -> canvas."""
+
+from pairingnet.steps import make_callable
+
+make_callable(__name__)

@@ -2,43 +2,37 @@
 
 A join is taken where the pieces do not lie on each other, and where it is not contradicted by other joins as sure.
 Joins that close a loop confirm each other: together they may carry a piece that none of them would alone.
+What a person has decided holds whatever else speaks against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection as Ids
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
 from pairingnet.assemble.poses import settle_poses
 from pairingnet.config import AssembleSettings
-from pairingnet.geometry import Rigid2D, angle_difference
-from pairingnet.match.contact import Outline, overlap_penalty
-from pairingnet.types import Assembly, Group, PairMatch
+from pairingnet.geometry import Rigid2D
+from pairingnet.match.contact import Outline
+from pairingnet.types import Assembly, Decisions, Group, PairMatch
 
 _SURE = 1e3  # log-odds of what a person has decided
 
 
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """What a person has said: joins that hold and joins that do not, as unordered pairs of ids."""
-
-    accepted: Ids[frozenset[str]] = frozenset()
-    rejected: Ids[frozenset[str]] = frozenset()
-
-
 @dataclass(eq=False)
 class _Board:
-    """Where everything lies while groups grow; each fragment is in one group."""
+    """Where everything lies while groups grow; each fragment is in one group, and in one body of locked pieces."""
 
-    outlines: Mapping[str, Outline]
-    settings: AssembleSettings
-    step_px: float
+    table: Table
+    rejected: Sequence[PairMatch]
     group_of: dict[str, int] = field(default_factory=dict)
     poses: dict[int, dict[str, Rigid2D]] = field(default_factory=dict)
     held: dict[int, list[PairMatch]] = field(default_factory=dict)
+    body_of: dict[str, str] = field(default_factory=dict)
+
+    def settle(self, number: int) -> None:
+        self.poses[number] = settle_poses(self.poses[number], self.held[number], self.body_of)
 
 
 def assemble(
@@ -50,12 +44,15 @@ def assemble(
 ) -> Assembly:
     """Put fragments together. outlines: all fragments; matches: joins with probabilities."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
-    joins = _usable(matches, settings, decisions)
-    board = _Board(outlines, settings, step_px)
+    joins, rejected = _usable(matches, settings, decisions)
+    board = _Board(Table(outlines, settings, step_px), rejected)
     for number, name in enumerate(outlines):
         board.group_of[name] = number
         board.poses[number] = {name: Rigid2D()}
         board.held[number] = []
+        board.body_of[name] = name
+    for join in decisions.locked:
+        _lock(board, join)
     between = _by_pieces(joins)
     waiting = list(joins)
     while waiting:
@@ -67,18 +64,33 @@ def assemble(
     return _finished(board, joins)
 
 
-def _usable(matches: Iterable[PairMatch], settings: AssembleSettings, decisions: Decisions) -> list[PairMatch]:
-    """Joins that may be used, the surest first; decisions of a person are certain."""
-    usable = []
+def _usable(
+    matches: Iterable[PairMatch], settings: AssembleSettings, decisions: Decisions
+) -> tuple[list[PairMatch], list[PairMatch]]:
+    """Joins that may be used, the surest first, those that a person has accepted before all; and the rejected."""
+    usable, rejected = [], []
     for match in matches:
         pair = frozenset((match.source, match.target))
-        if match.target_from_source is None or pair in decisions.rejected:
+        if match.target_from_source is None:
             continue
-        if pair in decisions.accepted:
+        if pair in decisions.rejected:
+            rejected.append(match)
+        elif pair in decisions.accepted:
             usable.append(replace(match, score=_SURE, probability=1.0))
         elif match.probability >= settings.weakest:
             usable.append(match)
-    return sorted(usable, key=lambda match: (-match.score, match.source, match.target))
+    return sorted(usable, key=lambda match: (-match.score, match.source, match.target)), rejected
+
+
+def _lock(board: _Board, join: PairMatch) -> None:
+    """Two pieces become one body, as they lie in the join."""
+    one, other = board.group_of.get(join.source), board.group_of.get(join.target)
+    if one is None or other is None or one == other:
+        return
+    moved = carried_over(join, board.poses[one], board.poses[other])
+    _unite(board, one, other, moved, [join])
+    old, new = board.body_of[join.source], board.body_of[join.target]
+    board.body_of |= {name: new for name, body in board.body_of.items() if body == old}
 
 
 def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[PairMatch]]) -> bool:
@@ -86,62 +98,42 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
     one, other = board.group_of[join.source], board.group_of[join.target]
     if one == other:
         return True
-    assert join.target_from_source is not None
     # The group of the target stays; that of the source moves.
-    moved_from_source = board.poses[other][join.target] @ join.target_from_source
-    shift = moved_from_source @ board.poses[one][join.source].inverse()
-    moved = {name: shift @ pose for name, pose in board.poses[one].items()}
+    moved = carried_over(join, board.poses[one], board.poses[other])
+    together = {**board.poses[other], **moved}
     sure = 0.0
     agreeing = []
-    for name, pose in moved.items():
-        for beside, fixed in board.poses[other].items():
+    for name in moved:
+        for beside in board.poses[other]:
             for match in between.get(frozenset((name, beside)), ()):
-                if _agrees(board, match, {name: pose, beside: fixed}):
+                if agrees(board.table, match, together):
                     sure += match.score
                     agreeing.append(match)
                 elif match.score > 0:
                     sure -= match.score
-    if sure < board.settings.log_odds or _collides(board, moved, board.poses[other]):
-        return False
-    board.poses[other] |= moved
-    board.held[other] += board.held.pop(one) + agreeing
-    for name in board.poses.pop(one):
-        board.group_of[name] = other
+    decided = join.score >= _SURE
+    if not decided:
+        if sure < board.table.settings.log_odds or any(collisions(board.table, moved, board.poses[other])):
+            return False
+        if any(_would_hold(board, match, one, other, together) for match in board.rejected):
+            return False
+    _unite(board, one, other, moved, agreeing)
     if len(agreeing) > 1:
-        board.poses[other] = settle_poses(board.poses[other], board.held[other])
+        board.settle(other)
     return True
 
 
-def _agrees(board: _Board, match: PairMatch, poses: Mapping[str, Rigid2D]) -> bool:
-    """Whether two placed pieces lie as a join says, within a few steps along their seam."""
-    assert match.target_from_source is not None
-    placed = poses[match.target].inverse() @ poses[match.source]
-    if angle_difference(placed.angle_rad, match.target_from_source.angle_rad) > np.radians(board.settings.agree_deg):
-        return False
-    points = match.points[:, 0] if len(match.points) else np.zeros((1, 2))
-    apart = np.linalg.norm(placed.apply(points) - match.target_from_source.apply(points), axis=1).mean()
-    return bool(apart < board.settings.agree * board.step_px)
+def _would_hold(board: _Board, rejected: PairMatch, one: int, other: int, together: Mapping[str, Rigid2D]) -> bool:
+    """Whether a merge would lay two pieces as a person has said that they do not lie."""
+    groups = {board.group_of.get(rejected.source), board.group_of.get(rejected.target)}
+    return groups == {one, other} and agrees(board.table, rejected, together)
 
 
-def _collides(board: _Board, moved: Mapping[str, Rigid2D], fixed: Mapping[str, Rigid2D]) -> bool:
-    """Whether any moved piece would lie on a fixed one."""
-    allowed_px = board.settings.allowed * board.step_px
-    boxes = {name: _box(board.outlines[name], pose) for name, pose in fixed.items()}
-    for name, pose in moved.items():
-        low, high = _box(board.outlines[name], pose)
-        for beside, (other_low, other_high) in boxes.items():
-            if (low + allowed_px > other_high).any() or (other_low + allowed_px > high).any():
-                continue
-            beside_from_name = fixed[beside].inverse() @ pose
-            deep_px = overlap_penalty(board.outlines[name], board.outlines[beside], beside_from_name, allowed_px)
-            if deep_px > board.settings.overlap * board.step_px:
-                return True
-    return False
-
-
-def _box(outline: Outline, pose: Rigid2D) -> tuple[np.ndarray, np.ndarray]:
-    points = pose.apply(outline.points[::4])
-    return points.min(axis=0), points.max(axis=0)
+def _unite(board: _Board, one: int, other: int, moved: Mapping[str, Rigid2D], joins: Sequence[PairMatch]) -> None:
+    board.poses[other] |= moved
+    board.held[other] += board.held.pop(one) + list(joins)
+    for name in board.poses.pop(one):
+        board.group_of[name] = other
 
 
 def _by_pieces(joins: Iterable[PairMatch]) -> dict[frozenset[str], list[PairMatch]]:
@@ -157,13 +149,14 @@ def _finished(board: _Board, joins: Sequence[PairMatch]) -> Assembly:
         if len(poses) == 1:
             singles += list(poses)
             continue
-        groups.append(Group(settle_poses(poses, board.held[number]), tuple(board.held[number])))
+        board.settle(number)
+        groups.append(Group(board.poses[number], tuple(board.held[number])))
     groups.sort(key=lambda group: (-len(group), min(group.poses)))
     confirmed: list[PairMatch] = []
     contradicted: list[PairMatch] = []
     for join in joins:
         number = board.group_of[join.source]
         if number == board.group_of[join.target]:
-            holds = _agrees(board, join, board.poses[number])
+            holds = agrees(board.table, join, board.poses[number])
             (confirmed if holds else contradicted).append(join)
     return Assembly(tuple(groups), tuple(sorted(singles)), tuple(confirmed), tuple(contradicted))

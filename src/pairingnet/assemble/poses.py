@@ -15,12 +15,19 @@ _ROUNDS = 6
 _POINTS = 24  # of each seam
 
 
-def settle_poses(poses: Mapping[str, Rigid2D], joins: Sequence[PairMatch]) -> dict[str, Rigid2D]:
-    """Least squares over the seams of all joins, robust against single bad ones; the first fragment stays."""
-    names = list(poses)
-    if len(names) < 3 or len(joins) < 2:
+def settle_poses(
+    poses: Mapping[str, Rigid2D], joins: Sequence[PairMatch], body_of: Mapping[str, str] | None = None
+) -> dict[str, Rigid2D]:
+    """Least squares over the seams of all joins, robust against single bad ones; the first fragment stays.
+
+    body_of: fragments of one body move as one (each fragment is its own where nothing is said).
+    """
+    body = {name: (body_of or {}).get(name, name) for name in poses}
+    order = {name: i for i, name in enumerate(dict.fromkeys(body.values()))}
+    number = {name: order[body[name]] for name in poses}
+    joins = [join for join in joins if number[join.source] != number[join.target]]
+    if len(order) < 2 or len(joins) < 2:
         return dict(poses)
-    number = {name: i for i, name in enumerate(names)}
     placed = dict(poses)
     seams = [_seam(join) for join in joins]
     for _ in range(_ROUNDS):
@@ -43,16 +50,15 @@ def settle_poses(poses: Mapping[str, Rigid2D], joins: Sequence[PairMatch]) -> di
                     values += [sign * weight * spin, np.full(count, sign * weight)]
             wanted += [weight * off[:, 0], weight * off[:, 1]]
             first += 2 * len(p)
-        size = 3 * (len(names) - 1)
+        size = 3 * (len(order) - 1)
         j = coo_matrix(
             (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(first, size)
         ).tocsc()
         normal = (j.T @ j).tocsc()
         normal += coo_matrix((np.full(size, 1e-6), (np.arange(size), np.arange(size))), shape=(size, size)).tocsc()
         change = np.atleast_1d(spsolve(normal, j.T @ np.concatenate(wanted)))
-        for name in names[1:]:
-            turn, x, y = change[3 * (number[name] - 1) : 3 * number[name]]
-            placed[name] = Rigid2D(float(turn), float(x), float(y)) @ placed[name]
+        moves = [Rigid2D(), *(Rigid2D(*map(float, move)) for move in change.reshape(-1, 3))]
+        placed = {name: moves[number[name]] @ pose for name, pose in placed.items()}
         if np.abs(change).max() < 1e-3:
             break
     return placed

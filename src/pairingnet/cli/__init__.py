@@ -27,6 +27,7 @@ for command in (
     solving.solve,
     solving.pair,
     solving.search,
+    solving.decide,
     solving.export,
     collections.tear,
     collections.prepare,

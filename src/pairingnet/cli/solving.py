@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Jobs, Json, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Json, Set, finish, from_file, from_options
 
+Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
 Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
 
 
@@ -18,7 +19,8 @@ def solve(
         Path | None, typer.Argument(help="The run folder to make, or to continue.", show_default="SCANS-joined")
     ] = None,
     weights: Weights = None,
-    jobs: Jobs = 0,
+    jobs: Cores = 0,
+    device: Device = "cpu",
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -27,12 +29,13 @@ def solve(
 
     --set reaches candidates, all_pairs_up_to, least, and the stages' settings as prepare.NAME and assemble.NAME.
     """
+    from pairingnet.config import solve_settings
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
 
     run = out or Path(f"{scans.resolve().name}-joined")
-    settings = _solve_settings({**from_file(config), **from_options(assignments)})
-    solution = run_solve(scans, run, settings, weights or SHIPPED, jobs)
+    settings = solve_settings({**from_file(config), **from_options(assignments)})
+    solution = run_solve(scans, run, settings, weights or SHIPPED, jobs, device)
     groups = solution.assembly.groups
     sure = sum(match.probability >= 0.9 for match in solution.matches)
     summary = {
@@ -73,12 +76,12 @@ def pair(
     from pairingnet.io.images import write_jpeg, write_png
     from pairingnet.io.run import match_as_json
     from pairingnet.match.pair import match_pair
-    from pairingnet.match.weights import SHIPPED
-    from pairingnet.prepare.single import read_fragment
+    from pairingnet.match.weights import load_model
+    from pairingnet.prepare.files import read_fragment
     from pairingnet.review.pictures import join_picture
 
     a, b = read_fragment(source), read_fragment(target)
-    found = match_pair(a, b, weights or SHIPPED)
+    found = match_pair(a, b, None if weights is None else load_model(weights))
     if out is not None:
         write = write_png if out.suffix.lower() == ".png" else write_jpeg
         write(out, join_picture(a, b, found))
@@ -116,6 +119,26 @@ def search(
     finish({"fragment": fragment, "joins": [match_as_json(join) for join in best]}, lines, (), as_json)
 
 
+def decide(
+    run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
+    what: Annotated[str, typer.Argument(help="accept, reject, lock (keep exactly this place) or clear.")],
+    source: Annotated[str, typer.Argument(help="A fragment's id.")],
+    target: Annotated[str, typer.Argument(help="Another fragment's id.")],
+    who: Annotated[str | None, typer.Option(help="Whose word it is.", show_default="the user's name")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say that two fragments join, or that they do not; the groups are made anew around it.
+
+    Decisions are kept in RUN/decisions.jsonl and hold in every later run.
+    """
+    from pairingnet.pipeline import decide as note_decision
+
+    solution = note_decision(run, what, source, target, who)
+    groups = [len(group) for group in solution.assembly.groups]
+    summary = {"run": str(run), "what": what, "source": source, "target": target, "groups": groups}
+    finish(summary, [f"{what}: {source} and {target}", f"look at     {run / 'report.html'}"], (), as_json)
+
+
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
     kind: Annotated[list[str], typer.Option("--format", "-f", help="png, ora, svg, csv, json, alignments.")],
@@ -136,15 +159,3 @@ def export(
     load = partial(load_fragment, read_collection(run / "pieces"))
     made = [path for each in kind for path in write_export(each, assembly, matches, load, out or run / "export", link)]
     finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)
-
-
-def _solve_settings(values: dict[str, Any]) -> Any:
-    from dataclasses import replace
-
-    from pairingnet.config import SolveSettings, with_values
-
-    settings = SolveSettings()
-    for stage in ("prepare", "assemble"):
-        own = {n.removeprefix(f"{stage}."): v for n, v in values.items() if n.startswith(f"{stage}.")}
-        settings = replace(settings, **{stage: with_values(getattr(settings, stage), own, stage)})
-    return with_values(settings, {n: v for n, v in values.items() if "." not in n}, "solve")

@@ -141,7 +141,7 @@ def train_verifier(
 ) -> None:
     """Learn how likely a join is right, and store the ring network and the verifier as one weights file."""
     from pairingnet.match.verify import Verifier
-    from pairingnet.match.weights import save_ring
+    from pairingnet.match.weights import RingModel, save_model
     from pairingnet.train import verify
     from pairingnet.train.checkpoints import read_checkpoint, ring_of
 
@@ -152,11 +152,12 @@ def train_verifier(
         "steps": str(checkpoint.step),
         "seconds": str(round(checkpoint.seconds)),
     }
-    save_ring(out, network, Verifier.plain(), story)
-    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, 10, candidates), seed)
-    checked = verify.joins_of(calibrate, out, 10**6, 40, candidates)
+    bank = verify.usual_features(collections, RingModel(network, Verifier.plain()), seed)
+    save_model(out, RingModel(network, Verifier.plain(), bank), story)
+    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, (1, 4, 16), candidates), seed)
+    checked = verify.joins_of(calibrate, out, 10**6, (10**6,), candidates)
     verifier = verify.calibrate(learned, checked)
-    save_ring(out, network, verifier, story)
+    save_model(out, RingModel(network, verifier, bank), story)
     told = verify.report(verifier, checked)
     print("\n".join([*(f"{name:<28}{value}" for name, value in told.items()), f"weights  {out}"]))
 

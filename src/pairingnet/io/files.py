@@ -43,3 +43,17 @@ def as_lines(content: Mapping[str, Any]) -> str:
         else:
             rows.append(f"{json.dumps(key)}: {json.dumps(value)}")
     return "{\n " + ",\n ".join(rows) + "\n}\n"
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Add whole lines to a file that only grows; they are on disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        # A line that was cut off when a process was killed must not swallow the next one.
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.flush()
+        os.fsync(file.fileno())

@@ -100,6 +100,15 @@ def jpeg_round_trip(pixels: Pixels, quality: int) -> Pixels:
     return np.asarray(decoded[..., ::-1], dtype=np.uint8)
 
 
+def shrunk(picture: Pixels, longest_px: int) -> Pixels:
+    """The same picture (H, W, C), at most so large."""
+    scale = longest_px / max(picture.shape[:2])
+    if scale >= 1:
+        return picture
+    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
+    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+
+
 def _bytes_of(path: Path) -> bytes:
     try:
         data = path.read_bytes()

@@ -62,3 +62,12 @@ def remember_settings(out: Path, stage: str, settings: Mapping[str, Any]) -> Non
         )
     else:
         write_json(path, settings)
+
+
+def settings_then(out: Path, stage: str) -> dict[str, Any]:
+    """The settings that a folder was made with."""
+    try:
+        told: dict[str, Any] = json.loads((out / stage / "settings.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        raise CollectionError(f"{out} is no finished run.", "Run 'pairingnet solve' first.") from None
+    return told

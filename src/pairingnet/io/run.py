@@ -16,7 +16,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import write_json
+from pairingnet.io.files import append_lines, write_json
 from pairingnet.types import Assembly, Group, PairMatch
 
 VERSION = 1
@@ -61,13 +61,7 @@ def match_from_json(entry: Mapping[str, Any]) -> PairMatch:
 
 def append_joins(path: Path, matches: Iterable[PairMatch]) -> None:
     """Add joins to the list; they count from then on."""
-    lines = "".join(json.dumps(match_as_json(match)) + "\n" for match in matches)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        # A line that was cut off when the process was killed must not swallow the next one.
-        if file.tell() and not _ends_with_newline(path):
-            file.write(b"\n")
-        file.write(lines.encode())
+    append_lines(path, [json.dumps(match_as_json(match)) for match in matches])
 
 
 def read_joins(path: Path) -> list[PairMatch]:
@@ -141,9 +135,3 @@ def _content(path: Path) -> dict[str, Any]:
     if content.get("version") != VERSION:
         raise CollectionError(f"{path} has version {content.get('version')}.", f"This program reads {VERSION}.")
     return content
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"

@@ -21,12 +21,14 @@ _TILE = 200  # fragments
 
 @dataclass(frozen=True)
 class Source:
-    """Where processes find what they need: the weights, the features' folder, the levels' file, and the step."""
+    """Where processes find what they need: the weights, the features' folder, the levels' file, the step, and the
+    device of the network."""
 
     weights: Path
     features: Path
     levels: Path
     step_px: float
+    device: str = "cpu"
 
 
 def match_many(
@@ -63,10 +65,9 @@ def _match_chunk(source: Source, pairs: list[tuple[str, str]]) -> list[PairMatch
 @lru_cache(maxsize=1)
 def method_of(source: Source) -> RingMethod:
     """The method of a run; loaded once in each process."""
-    from pairingnet.match.weights import load_ring
+    from pairingnet.match.weights import load_model
 
-    network, verifier = load_ring(source.weights)
-    return RingMethod(network, verifier, source.step_px)
+    return RingMethod(load_model(source.weights, source.device), source.step_px)
 
 
 @lru_cache(maxsize=1)

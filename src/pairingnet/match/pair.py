@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 
 from pairingnet.geometry import perimeter
 from pairingnet.match.ring import RingMethod
-from pairingnet.match.weights import SHIPPED, load_ring
+from pairingnet.match.weights import RingModel, load_model
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import Fragment, PairMatch
 
 
-def match_pair(source: Fragment, target: Fragment, weights: Path = SHIPPED) -> PairMatch:
-    """How two fragments fit, and how likely they were neighbours."""
-    network, verifier = _loaded(weights)
-    step_px = working_step([perimeter(each.contour) for each in (source, target)], network.settings.points)
-    method = RingMethod(network, verifier, step_px)
+def match_pair(source: Fragment, target: Fragment, model: RingModel | None = None) -> PairMatch:
+    """How two fragments fit, and how likely they were neighbours; with the model that ships unless another is given."""
+    method = method_for([source, target], model)
     return method.match(*method.know(list(method.features([source, target]))))
 
 
-_loaded = lru_cache(maxsize=2)(load_ring)
+def method_for(fragments: Sequence[Fragment], model: RingModel | None = None) -> RingMethod:
+    """Our own method at the working scale of some fragments."""
+    model = model or _shipped()
+    step_px = working_step([perimeter(each.contour) for each in fragments], model.network.settings.points)
+    return RingMethod(model, step_px)
+
+
+_shipped = lru_cache(maxsize=1)(load_model)

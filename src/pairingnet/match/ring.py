@@ -16,8 +16,8 @@ from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
-from pairingnet.match.verify import Verifier
-from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
+from pairingnet.match.weights import RingModel
+from pairingnet.models.ring import KEY, QUERY, pack_strips
 from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.types import Fragment, PairMatch
@@ -63,24 +63,16 @@ class RingMethod:
 
     name = "ring"
 
-    def __init__(
-        self,
-        network: RingNet,
-        verifier: Verifier,
-        step_px: float,
-        settings: RingMatchSettings | None = None,
-        weights: str = "",
-    ) -> None:
-        self.network, self.verifier, self.step_px = network.eval(), verifier, step_px
-        self.settings = settings or RingMatchSettings()
-        self.weights = weights
-        self.device = next(network.parameters()).device
-        self.scale = float(network.log_scale.detach().exp())
+    def __init__(self, model: RingModel, step_px: float, settings: RingMatchSettings | None = None) -> None:
+        self.model, self.step_px, self.settings = model, step_px, settings or RingMatchSettings()
+        self.network, self.verifier = model.network, model.verifier
+        self.device = next(self.network.parameters()).device
+        self.scale = float(self.network.log_scale.detach().exp())
 
     def describe(self) -> dict[str, Any]:
         """Network, matching, working scale, and a mark of the weights."""
         told = {**as_dict(self.network.settings), **as_dict(self.settings)}
-        return {**told, "step_px": round(self.step_px, 4), "weights": self.weights}
+        return {**told, "step_px": round(self.step_px, 4), "weights": self.model.mark}
 
     def features(self, fragments: Iterable[Fragment]) -> Iterator[RingFeatures]:
         """Features of fragments, one at a time; they do not depend on each other."""
@@ -96,9 +88,9 @@ class RingMethod:
         """The same features, each point with how well it goes with anything in the collection."""
         if not features:
             return []
-        rng = np.random.default_rng(0)
         queries, keys = (
-            _some(np.concatenate([getattr(each.side, name) for each in features]), rng) for name in ("queries", "keys")
+            _background([getattr(each.side, name) for each in features], self.model.bank.get(name))
+            for name in ("queries", "keys")
         )
         return [
             replace(
@@ -181,5 +173,11 @@ class RingMethod:
         return np.asarray((0.5 * self.scale * source.asking) @ target.asked.T)
 
 
-def _some(points: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    return np.asarray(points[rng.choice(len(points), min(_BANK, len(points)), replace=False)])
+def _background(
+    own: Sequence[NDArray[np.float32]], bank: NDArray[np.float32] | None, rng_seed: int = 0
+) -> NDArray[np.float32]:
+    """(B, D): some points of the collection, and those that ship: two pieces alone would only know each other."""
+    rng = np.random.default_rng(rng_seed)
+    points = np.concatenate(own)
+    some = points[rng.choice(len(points), min(_BANK, len(points)), replace=False)]
+    return some if bank is None else np.concatenate([some, bank])

@@ -1,12 +1,15 @@
-"""Our own network and its verifier in one safetensors file: loaded strictly, without running any code."""
+"""Our own network and all it needs in one safetensors file: loaded strictly, without running any code."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import from_numpy
@@ -14,34 +17,55 @@ from torch import from_numpy
 from pairingnet.config import RingSettings, as_dict, with_values
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
+from pairingnet.io.resume import content_mark
 from pairingnet.match.verify import Verifier
+from pairingnet.models.device import choose_device
 from pairingnet.models.ring import RingNet
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "ring.safetensors"
-_NETWORK, _VERIFIER = "network.", "verifier."
+Bank = Mapping[str, NDArray[np.float32]]
+_NETWORK, _VERIFIER, _BANK = "network.", "verifier.", "bank."
 
 
-def save_ring(path: Path, network: RingNet, verifier: Verifier, story: Mapping[str, str]) -> None:
-    """Store both, with how they were made."""
-    arrays = {_NETWORK + name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
-    arrays |= {_VERIFIER + name: np.asarray(value) for name, value in verifier.weights.items()}
-    told = {"settings": json.dumps(as_dict(network.settings)), **story}
+@dataclass(frozen=True, eq=False)
+class RingModel:
+    """What ships: the network, the verifier, and a bank of usual features (B, D) of many pictures, queries and keys,
+    against which the features of a small collection are judged; mark tells weights apart."""
+
+    network: RingNet
+    verifier: Verifier
+    bank: Bank = field(default_factory=dict)
+    mark: str = ""
+
+
+def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:
+    """Store all of it, with how it was made."""
+    arrays = {_NETWORK + name: value.detach().cpu().numpy() for name, value in model.network.state_dict().items()}
+    arrays |= {_VERIFIER + name: np.asarray(value) for name, value in model.verifier.weights.items()}
+    arrays |= {_BANK + name: value.astype(np.float16) for name, value in model.bank.items()}
+    told = {"settings": json.dumps(as_dict(model.network.settings)), **story}
     data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, told)
     write_whole(path, lambda file: file.write_bytes(data))
 
 
-def load_ring(path: Path = SHIPPED) -> tuple[RingNet, Verifier]:
-    """The network and the verifier of a weights file."""
+def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
+    """The model of a weights file; without one, the model that ships."""
+    path = Path(weights)
     try:
         with safe_open(path, framework="numpy") as stored:
             told = stored.metadata() or {}
             arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         network = RingNet(with_values(RingSettings(), json.loads(told["settings"]), str(path)))
-        of_network = {n.removeprefix(_NETWORK): v for n, v in arrays.items() if n.startswith(_NETWORK)}
-        network.load_state_dict({name: from_numpy(value) for name, value in of_network.items()}, strict=True)
+        own = {name: from_numpy(value) for name, value in _named(arrays, _NETWORK).items()}
+        network.load_state_dict(own, strict=True)
     except FileNotFoundError:
         raise CollectionError(f"There are no weights {path}.", "Check the path.") from None
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise CollectionError(f"{path} holds no weights of the ring network ({error}).", "Check the path.") from error
-    verifier = Verifier({n.removeprefix(_VERIFIER): v for n, v in arrays.items() if n.startswith(_VERIFIER)})
-    return network.eval(), verifier
+    bank = {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
+    network = network.to(choose_device(device)).eval()
+    return RingModel(network, Verifier(_named(arrays, _VERIFIER)), bank, content_mark(path))
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

@@ -21,10 +21,11 @@ from pairingnet.errors import CollectionError, ImageError, NoFragmentError, Pair
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import MAX_PIXELS, read_pages, write_jpeg, write_png
+from pairingnet.io.images import MAX_PIXELS, write_jpeg, write_png
 from pairingnet.io.resume import named_files, remember_settings
+from pairingnet.prepare.files import prepared_pages
 from pairingnet.prepare.load import load_fragment
-from pairingnet.prepare.scan import Prepared, prepare_image
+from pairingnet.prepare.scan import Prepared
 from pairingnet.prepare.sheets import contact_sheet, outline_overlay
 from pairingnet.types import Fragment, FragmentRecord
 
@@ -87,6 +88,12 @@ def prepare_collection(
     return PreparedResult(collection, done_now, tuple(remarks), bad_files)
 
 
+def problems_of(out: Path) -> tuple[str, ...]:
+    """What was wrong with the files that gave nothing."""
+    each = [read_collection(path.parent) for path in sorted((out / "prepared").glob(f"*/{FILE_NAME}"))]
+    return tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+
+
 def _matches(fragment_id: str, patterns: Sequence[str]) -> bool:
     return any(fragment_id == pattern or fnmatchcase(fragment_id, pattern) for pattern in patterns)
 
@@ -117,22 +124,12 @@ def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
 def _fragments_of(name: str, path: Path, out: Path, job: PrepareJob) -> tuple[list[FragmentRecord], list[str]]:
     records: list[FragmentRecord] = []
     remarks: list[str] = []
-    pages = list(read_pages(path, job.max_pixels))
-    for image in pages:
-        page_name = name if len(pages) == 1 else f"{name}#p{image.page + 1}"
-        try:
-            found = prepare_image(image, page_name, job.settings)
-        except NoFragmentError as error:
-            if len(pages) == 1:
-                raise
-            remarks.append(str(error))  # an empty page among others is no reason to refuse the file
-            continue
+    for page_name, image, found in prepared_pages(name, path, job.settings, job.max_pixels):
         records += [_store(fragment, name, out) for fragment in found.fragments]
         remarks += _remarks(found)
-        overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
-        write_whole(out / "overlays" / f"{page_name}.jpg", partial(write_jpeg, pixels=overlay))
-    if not records:
-        raise NoFragmentError(f"{path} shows no fragment on any of its pages.", "See the other messages.")
+        if found.fragments:
+            overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
+            write_whole(out / "overlays" / f"{page_name}.jpg", partial(write_jpeg, pixels=overlay))
     return records, remarks
 
 

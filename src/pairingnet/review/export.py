@@ -22,7 +22,7 @@ from pairingnet.assemble.canvas import placed_fragment
 from pairingnet.errors import SettingsError
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.files import write_whole
-from pairingnet.review.pictures import shrunk
+from pairingnet.io.images import shrunk
 from pairingnet.types import Assembly, Fragment, Group, PairMatch, Pixels
 
 LoadFragment = Callable[[str], Fragment]

@@ -10,6 +10,7 @@ import numpy as np
 
 from pairingnet.assemble.canvas import compose
 from pairingnet.geometry import Points, Rigid2D
+from pairingnet.io.images import shrunk
 from pairingnet.types import Fragment, Group, PairMatch, Pixels
 
 _SEAM_RGB = (230, 30, 120)
@@ -83,12 +84,3 @@ def _fitted(picture: Pixels, size_px: int, margin_px: int = 8) -> Pixels:
     y, x = (size_px - height) // 2, (size_px - width) // 2
     square[y : y + height, x : x + width] = small
     return square
-
-
-def shrunk(picture: Pixels, longest_px: int) -> Pixels:
-    """The same picture (H, W, C), at most so large."""
-    scale = longest_px / max(picture.shape[:2])
-    if scale >= 1:
-        return picture
-    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
-    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)

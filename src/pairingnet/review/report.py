@@ -11,7 +11,8 @@ from pathlib import Path
 import cv2
 
 from pairingnet.io.files import write_whole
-from pairingnet.review.pictures import GroupPicture, group_picture, join_picture, shrunk
+from pairingnet.io.images import shrunk
+from pairingnet.review.pictures import GroupPicture, group_picture, join_picture
 from pairingnet.types import Assembly, Fragment, PairMatch, Pixels
 
 _MOST_JOINS = 150

@@ -1,1 +1,5 @@
 """Features -> ranked candidates."""
+
+from pairingnet.steps import make_callable
+
+make_callable(__name__)

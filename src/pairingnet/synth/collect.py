@@ -24,7 +24,7 @@ from pairingnet.errors import CollectionError, ImageError
 from pairingnet.geometry import Rigid2D, perimeter
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import MAX_PIXELS, read_image, write_jpeg, write_png
+from pairingnet.io.images import MAX_PIXELS, read_image, shrunk, write_jpeg, write_png
 from pairingnet.io.resume import content_mark, named_files, remember_settings
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
@@ -139,7 +139,9 @@ def _tear_one(named: tuple[str, Path], out: Path, job: TearJob, max_pixels: int)
         return str(error)
     if min(picture.size) < _LEAST_SIDE:
         return f"{path} is too small to tear ({picture.size[0]} x {picture.size[1]} pixels). Use a larger one."
-    torn = tear_one_picture(picture.pixels, name, job, out, "fragments", picture.dpi)
+    torn = tear_one_picture(
+        shrunk(picture.pixels, job.settings.longest or max(picture.size)), name, job, out, "fragments", picture.dpi
+    )
     made_by = {"file": content_mark(path)}
     write_collection(replace(torn, folder=out / "torn" / name, made_by=made_by))
     return ""

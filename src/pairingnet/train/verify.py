@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from pairingnet.match.contact import contact
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.ring import RingFeatures, RingMethod
 from pairingnet.match.verify import Verifier, as_inputs, gap_inputs
-from pairingnet.match.weights import load_ring
-from pairingnet.prepare.load import load_fragments
+from pairingnet.match.weights import Bank, RingModel, load_model
+from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
@@ -84,13 +85,17 @@ class JoinsJob:
     candidates: int
 
 
-def joins_of(folders: Sequence[Path], weights: Path, pictures: int, together: int, candidates: int) -> Joins:
-    """Joins of the first `pictures` of each collection, `together` of them mixed at a time; on all cores."""
+def joins_of(folders: Sequence[Path], weights: Path, pictures: int, together: Sequence[int], candidates: int) -> Joins:
+    """Joins of the first `pictures` of each collection, on all cores. Mixed are as many pictures at a time as
+    `together` says, in turn: what is unique among two pieces may be common among thousands."""
     jobs = []
     for folder in folders:
         sources = sorted({record.source for record in read_collection(folder).fragments})[:pictures]
-        groups = [tuple(sources[first : first + together]) for first in range(0, len(sources), together)]
-        jobs += [JoinsJob(folder, group, weights, candidates) for group in groups]
+        sizes = cycle(together)
+        while sources:
+            count = next(sizes)
+            jobs.append(JoinsJob(folder, tuple(sources[:count]), weights, candidates))
+            sources = sources[count:]
     parts = run_jobs(_joins, jobs, 0, "joins")
     total = parts[0]
     for part in parts[1:]:
@@ -98,11 +103,28 @@ def joins_of(folders: Sequence[Path], weights: Path, pictures: int, together: in
     return total
 
 
+def usual_features(folders: Sequence[Path], model: RingModel, seed: int, count: int = 2048) -> Bank:
+    """Queries and keys (B, D) of contour points of many pictures."""
+    rng = np.random.default_rng(seed)
+    of_each = 8  # points of a fragment
+    queries, keys = [], []
+    for folder in folders:
+        collection = read_collection(folder)
+        step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
+        chosen = rng.choice(len(collection), min(len(collection), count // of_each // len(folders)), replace=False)
+        fragments = [load_fragment(collection, collection.fragments[i].id) for i in chosen]
+        for features in RingMethod(model, step_px).features(fragments):
+            at = rng.choice(len(features.points), of_each)
+            queries.append(features.side.queries[at])
+            keys.append(features.side.keys[at])
+    return {"queries": np.concatenate(queries), "keys": np.concatenate(keys)}
+
+
 def _joins(job: JoinsJob) -> Joins:
-    network, verifier = load_ring(job.weights)
+    model = load_model(job.weights)
     collection = read_collection(job.folder)
-    step_px = working_step([record.perimeter_px for record in collection.fragments], network.settings.points)
-    method = RingMethod(network, verifier, step_px)
+    step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
+    method = RingMethod(model, step_px)
     return collect_joins(part_of(collection, job.sources), method, job.candidates)
 
 

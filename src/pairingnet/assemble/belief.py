@@ -1,0 +1,140 @@
+"""What the whole says about its joins: those that close a loop gain probability, those that contradict lose it.
+
+Every join has a rival story: how its two pieces would lie if the other joins of their groups were believed instead.
+The chain of joins that tells it is as sure as its weakest link. A join that the chain agrees with gains that much
+log-odds, one that it contradicts loses it. Between groups the story is told by pieces: where a join would lay pieces on
+each other, it contradicts the joins that hold those pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
+from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
+from pairingnet.geometry import Rigid2D
+from pairingnet.types import Assembly, Group, PairMatch
+
+_MOST = 8.0  # log-odds; no chain counts for more
+_ALONE = "probability_alone"
+
+
+def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -> list[PairMatch]:
+    """The same matches with probabilities that know of the groups, the likeliest first; what each said on its own
+    is kept in its evidence."""
+    group_of = {name: number for number, group in enumerate(assembly.groups) for name in group.poses}
+    chains = [Chains(group) for group in assembly.groups]
+    changed = []
+    for match in matches:
+        gain = 0.0
+        if match.target_from_source is not None and match.probability >= table.settings.weakest:
+            one, other = group_of.get(match.source), group_of.get(match.target)
+            if one is not None and one == other:
+                if agrees(table, match, assembly.groups[one].poses):
+                    gain = chains[one].without(match.source, match.target)
+                else:
+                    gain = -chains[one].between(match.source, match.target)
+            else:
+                gain = -_contradiction(table, assembly, chains, match, one, other)
+        changed.append(_with_log_odds(match, match.score + gain))
+    return sorted(changed, key=lambda match: (-match.score, match.source, match.target))
+
+
+def with_joins(assembly: Assembly, matches: Iterable[PairMatch]) -> Assembly:
+    """The same groups, their joins as given."""
+    by_pair = {frozenset((match.source, match.target)): match for match in matches}
+
+    def those(joins: Iterable[PairMatch]) -> tuple[PairMatch, ...]:
+        return tuple(by_pair.get(frozenset((join.source, join.target)), join) for join in joins)
+
+    groups = tuple(replace(group, joins=those(group.joins)) for group in assembly.groups)
+    return replace(
+        assembly, groups=groups, confirmed=those(assembly.confirmed), contradicted=those(assembly.contradicted)
+    )
+
+
+def _contradiction(
+    table: Table,
+    assembly: Assembly,
+    chains: list[Chains],
+    match: PairMatch,
+    one: int | None,
+    other: int | None,
+) -> float:
+    """How sure the chains are whose pieces would lie on each other if this join brought its groups together."""
+    own = assembly.groups[one].poses if one is not None else {match.source: Rigid2D()}
+    fixed = assembly.groups[other].poses if other is not None else {match.target: Rigid2D()}
+    surest = 0.0
+    for name, beside in collisions(table, carried_over(match, own, fixed), fixed):
+        links = [_MOST]
+        if one is not None and name != match.source:
+            links.append(chains[one].between(name, match.source))
+        if other is not None and beside != match.target:
+            links.append(chains[other].between(beside, match.target))
+        if len(links) > 1:  # where the two pieces themselves overlap, their own evidence has said so
+            surest = max(surest, min(links))
+    return surest
+
+
+class Chains:
+    """The joins that hold a group, as a graph; answers how sure the surest chain between two pieces is."""
+
+    def __init__(self, group: Group) -> None:
+        self.number = {name: i for i, name in enumerate(group.poses)}
+        count = len(self.number)
+        sure: dict[tuple[int, int], float] = {}
+        for join in group.joins:
+            a, b = sorted((self.number[join.source], self.number[join.target]))
+            sure[a, b] = max(sure.get((a, b), 0.0), min(join.score, _MOST))
+        rows, columns = np.array(list(sure), dtype=np.intp).reshape(-1, 2).T
+        # The surest chains between all pieces lie on one tree: the one of the surest joins.
+        unsure = 1 + _MOST - np.array(list(sure.values()))
+        tree = minimum_spanning_tree(coo_matrix((unsure, (rows, columns)), shape=(count, count)))
+        self._order, self._before = breadth_first_order(tree, 0, directed=False)
+        self._depth, self._link = np.zeros(count, np.intp), np.full(count, _MOST)
+        for i in self._order[1:]:
+            before = int(self._before[i])
+            self._depth[i] = self._depth[before] + 1
+            self._link[i] = sure[min(i, before), max(i, before)]
+        self._detour = self._detours(sure)
+
+    def between(self, one: str, other: str) -> float:
+        """Log-odds of the weakest link of the surest chain."""
+        return float(min((self._link[i] for i in self._path(self.number[one], self.number[other])), default=_MOST))
+
+    def without(self, one: str, other: str) -> float:
+        """The same, without the join of these two themselves; 0 where no other chain leads there."""
+        path = self._path(self.number[one], self.number[other])
+        return float(self._detour[path[0]]) if len(path) == 1 else self.between(one, other)
+
+    def _path(self, a: int, b: int) -> list[int]:
+        """Links of the tree between two pieces, each named by its lower end."""
+        links = []
+        while a != b:
+            if self._depth[a] < self._depth[b]:
+                a, b = b, a
+            links.append(a)
+            a = int(self._before[a])
+        return links
+
+    def _detours(self, sure: Mapping[tuple[int, int], float]) -> np.ndarray:
+        """For each link of the tree, how sure the surest chain around it is."""
+        detour = np.zeros(len(self.number))
+        for (a, b), own in sure.items():
+            path = self._path(a, b)
+            for link in path if len(path) > 1 else ():
+                others = min(self._link[i] for i in path if i != link)
+                detour[link] = max(detour[link], min(own, others))
+        return detour
+
+
+def _with_log_odds(match: PairMatch, log_odds: float) -> PairMatch:
+    if log_odds == match.score:
+        return match
+    probability = float(1 / (1 + np.exp(-np.clip(log_odds, -50, 50))))
+    told = {**match.evidence, _ALONE: round(match.probability, 4)}
+    return replace(match, score=log_odds, probability=probability, evidence=told)

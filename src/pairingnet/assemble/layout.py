@@ -1,0 +1,62 @@
+"""Pieces that lie somewhere: whether they lie as a join says, and whether they lie on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pairingnet.config import AssembleSettings
+from pairingnet.geometry import Points, Rigid2D, angle_difference
+from pairingnet.match.contact import Outline, overlap_penalty
+from pairingnet.types import PairMatch
+
+Poses = Mapping[str, Rigid2D]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What judging a layout needs: the pieces' outlines, the settings, and the contour step that they are in."""
+
+    outlines: Mapping[str, Outline]
+    settings: AssembleSettings
+    step_px: float
+
+
+def agrees(table: Table, join: PairMatch, poses: Poses) -> bool:
+    """Whether two placed pieces lie as a join says, within a few steps along their seam."""
+    assert join.target_from_source is not None
+    placed = poses[join.target].inverse() @ poses[join.source]
+    if angle_difference(placed.angle_rad, join.target_from_source.angle_rad) > np.radians(table.settings.agree_deg):
+        return False
+    points = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
+    apart = np.linalg.norm(placed.apply(points) - join.target_from_source.apply(points), axis=1).mean()
+    return bool(apart < table.settings.agree * table.step_px)
+
+
+def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid2D]:
+    """The poses of the source's group, moved as a whole to where the join wants them beside the target's."""
+    assert join.target_from_source is not None
+    shift = fixed[join.target] @ join.target_from_source @ moved[join.source].inverse()
+    return {name: shift @ pose for name, pose in moved.items()}
+
+
+def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, str]]:
+    """Which moved pieces would lie on which fixed ones."""
+    allowed_px = table.settings.allowed * table.step_px
+    boxes = {name: _box(table.outlines[name], pose) for name, pose in fixed.items()}
+    for name, pose in moved.items():
+        low, high = _box(table.outlines[name], pose)
+        for beside, (other_low, other_high) in boxes.items():
+            if (low + allowed_px > other_high).any() or (other_low + allowed_px > high).any():
+                continue
+            beside_from_name = fixed[beside].inverse() @ pose
+            deep_px = overlap_penalty(table.outlines[name], table.outlines[beside], beside_from_name, allowed_px)
+            if deep_px > table.settings.overlap * table.step_px:
+                yield name, beside
+
+
+def _box(outline: Outline, pose: Rigid2D) -> tuple[Points, Points]:
+    points = pose.apply(outline.points[::4])
+    return points.min(axis=0), points.max(axis=0)
