@@ -294,6 +294,38 @@ class RingTrainSettings:
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")
 
 
+@dataclass(frozen=True)
+class CandidateSettings:
+    """Ways two pieces might fit, for the comparison methods. Known values where there are any; lengths in pixels."""
+
+    tolerance: float = 0.001  # of the contour's length; the polygon strays so far from it at most
+    depth: float = 2.5  # px inside of the contour, where colours are taken
+    shortest: float = 3.0  # px, shorter segments are ignored
+    shortest_chord: float = 10.0  # px, shorter segments propose no pose
+    length_px: float = 5.0  # px by which the lengths of paired segments may differ
+    length_share: float = 0.1  # or this share of the longer one, where that is more
+    similarity: float = 0.9  # least likeness in colour, from 0 (black and white) to 1 (the same)
+    overlap: float = 0.05  # share of a piece from which on it may not lie on the other
+    centroid: float = 3.6  # px between the centroids of segments that match
+    per_match: float = 5.0  # px that a match counts beside its length (a of W2 + a W3)
+    refined: int = 10  # poses that are laid contour on contour
+    reach: float = 4.0  # px in which that looks for the other contour
+    touch: float = 2.0  # px between points of the stitch line
+    allowed: float = 3.0  # px that contour points may lie inside the other piece
+    least: float = 20.0  # px, least score of a candidate
+    candidates: int = 5  # most candidates of a pair
+
+    def __post_init__(self) -> None:
+        for name in ("tolerance", "centroid", "reach", "touch", "refined", "candidates"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name in ("depth", "shortest", "shortest_chord", "length_px", "length_share", "per_match"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("allowed", "least"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        _require(0 <= self.similarity < 1, "similarity", self.similarity, "at least 0 and below 1")
+        _require(0 < self.overlap <= 1, "overlap", self.overlap, "above 0 and at most 1")
+
+
 AnySettings = (
     TearSettings
     | WearSettings
@@ -306,6 +338,7 @@ AnySettings = (
     | AssembleSettings
     | SolveSettings
     | RingTrainSettings
+    | CandidateSettings
 )
 Settings = TypeVar(
     "Settings",
@@ -320,6 +353,7 @@ Settings = TypeVar(
     AssembleSettings,
     SolveSettings,
     RingTrainSettings,
+    CandidateSettings,
 )
 
 

@@ -1,0 +1,1 @@
+"""The methods ours is compared with, behind the same protocol."""
