@@ -15,6 +15,8 @@ import pairingnet
 from pairingnet.config import (
     AssembleSettings,
     CandidateSettings,
+    JigsawSettings,
+    JigsawTrainSettings,
     PaperMatchSettings,
     PaperSettings,
     PrepareSettings,
@@ -167,6 +169,8 @@ def test_the_readme_shows_the_two_commands() -> None:
         AssembleSettings,
         SolveSettings,
         CandidateSettings,
+        JigsawSettings,
+        JigsawTrainSettings,
     ],
 )
 def test_every_setting_is_documented(settings: type) -> None:

@@ -326,6 +326,52 @@ class CandidateSettings:
         _require(0 < self.overlap <= 1, "overlap", self.overlap, "above 0 and at most 1")
 
 
+@dataclass(frozen=True)
+class JigsawSettings:
+    """The network that judges stitched candidates (JigsawNet), as published."""
+
+    side: int = 160  # px of the square into which a stitched pair is stretched
+    widths: tuple[int, ...] = (8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64, 128)  # of the residual blocks
+    pools: tuple[int, ...] = (6, 9)  # blocks after which the map is halved
+    cells: int = 4  # samples on each side of the region of interest
+    hidden: int = 64  # numbers between the two last layers
+
+    def __post_init__(self) -> None:
+        _require(len(self.widths) > 0, "widths", self.widths, "at least one number")
+        _require(self.side >= 2 ** (2 + len(self.pools)), "side", self.side, "twice as large for every pool")
+        _require(self.cells >= 2, "cells", self.cells, "2 or more")
+        _require(self.hidden > 0, "hidden", self.hidden, "above 0")
+
+
+@dataclass(frozen=True)
+class JigsawTrainSettings:
+    """How JigsawNet is trained. The first block is published, the second was chosen."""
+
+    batch: int = 64  # samples in a step
+    steps: int = 30_000  # of each learner; 0: as many as `epochs` have
+    rate: float = 1e-4  # Adam's learning rate, the same to the end
+    decay: float = 1e-4  # weight of half the sum of squares of the weights
+    learners: int = 5  # each from scratch, on samples weighted by what the last ones got wrong
+    published_weighting: bool = False  # the published slip: no sample counts more than another
+    right_deg: float = 4.0  # a candidate is right when it is turned by less than this from the truth
+    right_px: float = 50.0  # and shifted by less, at the origin of the target's image
+
+    epochs: int = 20  # over all samples, where `steps` is 0
+    samples: int = 150  # of each picture, at most
+    negatives: float = 4.0  # wrong samples for each right one
+    jitters: int = 3  # poses beside the true one of each true pair, slightly off, that count as right
+    jitter_deg: float = 2.0  # they are turned by up to this
+    jitter_px: float = 3.0  # and shifted by up to this, each way
+    strangers: float = 1.0  # pairs with pieces of other pictures, for each true pair
+    seed: int = 0  # of the samples, the weights and the order
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "rate", "learners", "right_deg", "right_px", "epochs", "samples"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name in ("steps", "decay", "negatives", "jitters", "jitter_deg", "jitter_px", "strangers", "seed"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+
+
 AnySettings = (
     TearSettings
     | WearSettings
@@ -339,6 +385,8 @@ AnySettings = (
     | SolveSettings
     | RingTrainSettings
     | CandidateSettings
+    | JigsawSettings
+    | JigsawTrainSettings
 )
 Settings = TypeVar(
     "Settings",
@@ -354,6 +402,8 @@ Settings = TypeVar(
     SolveSettings,
     RingTrainSettings,
     CandidateSettings,
+    JigsawSettings,
+    JigsawTrainSettings,
 )
 
 

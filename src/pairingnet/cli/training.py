@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Json, Set, Threads, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options
 from pairingnet.config import (
+    CandidateSettings,
+    JigsawSettings,
+    JigsawTrainSettings,
     PaperSettings,
     RingSettings,
     RingTrainSettings,
@@ -22,7 +25,7 @@ from pairingnet.config import (
 if TYPE_CHECKING:
     from pairingnet.train.loop import TrainingResult
 
-train_app = typer.Typer(help="Train the paper's network in its two steps, or our own.", no_args_is_help=True)
+train_app = typer.Typer(help="Train the paper's network in its two steps, our own, or JigsawNet.", no_args_is_help=True)
 
 
 TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
@@ -160,6 +163,68 @@ def train_verifier(
     save_model(out, RingModel(network, verifier, bank), story)
     told = verify.report(verifier, checked)
     print("\n".join([*(f"{name:<28}{value}" for name, value in told.items()), f"weights  {out}"]))
+
+
+@train_app.command("jigsawnet")
+def train_jigsawnet(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: Annotated[Path, typer.Argument(help="The folder for samples, learners and weights; continued if it exists.")],
+    validation: Annotated[Path | None, typer.Option(help="A collection to watch the mistakes on.")] = None,
+    budget: Budget = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    jobs: Jobs = 0,
+    tensorboard: Tensorboard = False,
+    assignments: Set = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Train JigsawNet, the comparison method: learn which stitched candidates are right.
+
+    --set reaches the candidates' settings, the network's and the training's (steps, learners ...).
+    """
+    import torch
+
+    from pairingnet.models.device import choose_device
+    from pairingnet.train.jigsawnet import train_ensemble
+    from pairingnet.train.stitched import load_samples
+
+    values = {**from_file(config), **from_options(assignments)}
+    of_candidates, of_network, rest = _split(values, CandidateSettings, JigsawSettings)
+    candidates = with_values(CandidateSettings(), of_candidates, "train")
+    network = with_values(JigsawSettings(), of_network, "train")
+    settings = with_values(JigsawTrainSettings(), rest, "train")
+    if threads:
+        torch.set_num_threads(threads)
+    samples = load_samples(collection, out, candidates, settings, network.side, jobs)
+    watched = None
+    if validation is not None:
+        watched = load_samples(validation, out / "validation", candidates, settings, network.side, jobs)
+    result = train_ensemble(
+        samples, network, settings, out, _seconds(budget), choose_device(device), watched, tensorboard
+    )
+    summary = {
+        "weights": None if result.weights is None else str(result.weights),
+        "samples": len(samples),
+        "right": int(samples.right.sum()),
+        "learners": result.learners,
+        "finished": result.finished,
+    }
+    more = "" if result.finished else f" (the next one is at step {result.last.step}); run it again to go on"
+    lines = [
+        f"{len(samples)} samples, {samples.right.mean():.0%} of them right",
+        f"{result.learners} of {settings.learners} learners{more}",
+        f"weights     {result.weights or 'not yet'}",
+    ]
+    finish(summary, lines, (), as_json)
+
+
+def _split(values: dict[str, Any], *kinds: Any) -> list[dict[str, Any]]:
+    """The values that belong to each kind of settings, and the rest."""
+    names = [{field.name for field in fields(kind)} for kind in kinds]
+    known = set().union(*names)
+    parts = [{n: v for n, v in values.items() if n in own} for own in names]
+    return [*parts, {n: v for n, v in values.items() if n not in known}]
 
 
 @dataclass(frozen=True)

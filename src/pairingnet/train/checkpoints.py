@@ -50,8 +50,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def network_of(checkpoint: Checkpoint) -> PairingNet:
     """The paper's network of a checkpoint, ready to be used."""
-    if checkpoint.task == "ring":
-        raise CollectionError("This is a checkpoint of the ring network.", "Give one of the paper's network.")
+    if checkpoint.task not in ("matching", "searching"):
+        raise CollectionError(f"This is {_what(checkpoint)}.", "Give a checkpoint of the paper's network.")
     network = PairingNet(with_values(PaperSettings(), checkpoint.network, "the checkpoint"))
     network.load_state_dict(checkpoint.weights, strict=True)
     return network.eval()
@@ -60,7 +60,12 @@ def network_of(checkpoint: Checkpoint) -> PairingNet:
 def ring_of(checkpoint: Checkpoint) -> RingNet:
     """Our own network of a checkpoint, ready to be used."""
     if checkpoint.task != "ring":
-        raise CollectionError("This is a checkpoint of the paper's network.", "Give one of the ring network.")
+        raise CollectionError(f"This is {_what(checkpoint)}.", "Give a checkpoint of the ring network.")
     network = RingNet(with_values(RingSettings(), checkpoint.network, "the checkpoint"))
     network.load_state_dict(checkpoint.weights, strict=True)
     return network.eval()
+
+
+def _what(checkpoint: Checkpoint) -> str:
+    names = {"ring": "the ring network", "jigsawnet": "JigsawNet"}
+    return "a checkpoint of " + names.get(checkpoint.task, "the paper's network")

@@ -1,4 +1,4 @@
-"""The one training loop: both steps of the paper run in it.
+"""The one training loop: both steps of the paper, our own network and JigsawNet run in it.
 
 A batch is cut into small pieces (a few pairs) that fit the cache; their gradients are added up. Every piece has
 its own random numbers, from the seed, the step and its place: so a run that was stopped and continued, or one on
@@ -25,18 +25,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairingnet.config import RingTrainSettings, TrainSettings, as_dict, differences
+from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSettings, as_dict, differences
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
+
+AnyTraining = TrainSettings | RingTrainSettings | JigsawTrainSettings
 
 _SAVE_SECONDS = 300
 _TRIM_STEPS = 8
 
 
 class Task(Protocol):
-    """One of the two training steps: what it trains, on which pieces, with which loss."""
+    """One kind of training: what it trains, on which pieces, with which loss."""
 
     name: str
     network: Any  # a module with `settings`
@@ -73,7 +75,7 @@ class TrainingResult:
 
 def train(
     task: Task,
-    settings: TrainSettings | RingTrainSettings,
+    settings: AnyTraining,
     out: Path,
     budget_s: float = math.inf,
     tensorboard: bool = False,
@@ -124,7 +126,7 @@ def train(
             for batch in mine:
                 part.train()
                 for group in optimizer.param_groups:
-                    group["lr"] = 0.5 * settings.rate * (1 + math.cos(math.pi * step / total))
+                    group["lr"] = _rate(settings, step / total)
                 seeds = [[settings.seed, step, rank + processes * number] for number in range(len(batch))]
                 loss = _one_step(task, optimizer, [next(data) for _ in batch], seeds)
                 step += 1
@@ -160,6 +162,12 @@ def _finish_step_when_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
     if asked and callable(before):
         before(*asked[0])
+
+
+def _rate(settings: AnyTraining, done: float) -> float:
+    """The learning rate falls along half a cosine; JigsawNet's stays, as published."""
+    falls = not isinstance(settings, JigsawTrainSettings)
+    return 0.5 * settings.rate * (1 + math.cos(math.pi * done)) if falls else settings.rate
 
 
 def _one_step(
