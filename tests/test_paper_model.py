@@ -228,6 +228,14 @@ def test_patches_show_the_image_around_their_point() -> None:
         assert inputs.shape[i, 2, 2] & EDGE
 
 
+def test_a_tiny_fragment_has_a_contour() -> None:
+    """Of three pixels a side, smoothing leaves one."""
+    mask = np.zeros((11, 11), dtype=np.uint8)
+    mask[4:7, 4:7] = 255
+    assert pixel_contour(fragment_of(mask)).tolist() == [[5.0, 5.0]]
+    assert len(patch_input(fragment_of(mask))) == 1
+
+
 def test_the_pixel_contour_runs_on_the_fragment() -> None:
     fragment = fragment_of(blob(3))
     points = pixel_contour(fragment)

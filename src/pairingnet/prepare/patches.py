@@ -60,13 +60,15 @@ def patch_input(fragment: Fragment, patch: int = 7, texture: str = "rgb") -> Pat
 
 
 def pixel_contour(fragment: Fragment) -> Points:
-    """(N, 2) whole pixels along the inner side of the contour, in its order."""
+    """(N, 2) whole pixels along the inner side of the contour, in its order; at least one."""
     contour = fragment.contour
     along = np.roll(contour, -1, axis=0) - np.roll(contour, 1, axis=0)
     inward = np.stack([-along[:, 1], along[:, 0]], axis=1) / np.maximum(np.linalg.norm(along, axis=1), 1e-9)[:, None]
     smooth = gaussian_filter1d(contour + 0.5 * inward, _SMOOTH_POINTS, axis=0, mode="wrap")
     pixels = np.rint(smooth)
-    return np.asarray(pixels[(pixels != np.roll(pixels, 1, axis=0)).any(axis=1)])
+    moved = (pixels != np.roll(pixels, 1, axis=0)).any(axis=1)
+    moved[0] |= not moved.any()  # smoothing makes a single pixel of a piece of three or four
+    return np.asarray(pixels[moved])
 
 
 def textured(fragment: Fragment, texture: str) -> Pixels:
