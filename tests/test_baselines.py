@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -25,6 +28,8 @@ from pairingnet.baselines.segments import Piece, Segments, border_colours, cut, 
 from pairingnet.config import CandidateSettings
 from pairingnet.errors import CollectionError
 from pairingnet.evaluate.metrics import match_errors
+from pairingnet.evaluate.predictions import predict
+from pairingnet.evaluate.scores import score
 from pairingnet.geometry import Points, Rigid2D, resample_closed
 from pairingnet.io.collection import Collection
 from pairingnet.match.contact import Outline
@@ -209,6 +214,15 @@ def test_rule_based_finds_true_poses(torn: Collection, pieces: list[Fragment]) -
     assert right >= 0.3 * len(torn.pairs)
 
 
+def test_rule_based_is_judged_like_any_method(torn: Collection, tmp_path: Path) -> None:
+    kept = torn.fragments[:10]
+    ids = {record.id for record in kept}
+    part = replace(torn, fragments=kept, pairs=tuple(p for p in torn.pairs if {p.source, p.target} <= ids))
+    row = score(part, predict(part, RuleBasedMethod(), tmp_path))[0]
+    assert row.pairs == len(part.pairs) > 5
+    assert row.values["R@5"] > 0.5 and row.values["RR"] > 0.3
+
+
 def test_pieces_of_other_colours_do_not_fit() -> None:
     method = RuleBasedMethod()
     red, blue = method.features([rectangle(60, 50), rectangle(60, 50, BLUE, "blue")])
@@ -273,4 +287,5 @@ def test_mean_colour_ranks_by_colour() -> None:
 def test_thin_and_tiny_pieces_are_described() -> None:
     for fragment in (rectangle(3, 3), rectangle(200, 2), fragment_of(blob(1, 40, 4.0))):
         piece: Piece = describe_piece(fragment, SETTINGS)
-        assert find_candidates(piece, piece, SETTINGS) is not None
+        assert len(piece.colours) == len(fragment.contour) and np.isfinite(piece.segments.length_px).all()
+        assert len(find_candidates(piece, piece, SETTINGS)) <= SETTINGS.candidates

@@ -60,7 +60,6 @@ METHODS: dict[str, Callable[[], Method]] = {
     "same_picture": same_picture,
     "chance": ChanceMethod,
 }
-FINDS_POSES = ("ring", "paper", "rule_based", "jigsawnet")
 
 
 @pytest.fixture(params=METHODS)
@@ -265,4 +264,4 @@ def test_two_halves_fit_where_they_were_cut(name: str, picture: Pixels) -> None:
     assert match.target_from_source is not None
     seam = left.contour[left.contour[:, 0] > 150]
     assert np.linalg.norm(match.target_from_source.apply(seam) - seam, axis=1).mean() < 2
-    assert name in FINDS_POSES and len(match.points) > 20
+    assert len(match.points) > 20

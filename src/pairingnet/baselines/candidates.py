@@ -14,8 +14,8 @@ and what was chosen here is marked so:
    In the one published file of candidates the score is the number of those points;
 6. up to five different candidates are left (chosen, as in that file).
 
-Likeness in colour is 1 - distance / largest distance; it counts from the least that is allowed on (chosen), because
-nearly all colours of one picture are alike to 0.8.
+Likeness in colour is 1 - distance / largest distance. Chosen: it counts from the least that is allowed on, else length
+alone would decide (the best pose of step 4 was right for .59 of 150 validation pairs without that, for .66 with it).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def find_candidates(source: Piece, target: Piece, settings: CandidateSettings) -
     fitted = [_fit(source, target, proposed, partner[number], number, settings) for number in best]
     poses = _as_poses([candidate.target_from_source for candidate in fitted])
     scores = np.array([candidate.score for candidate in fitted])
-    scores[covered(source, target, poses) >= settings.overlap] = 0
+    scores[covered(source, target, poses) >= settings.overlap] = -np.inf
     kept = distinct(poses, scores, middle, settings.candidates)
     return [fitted[number] for number in kept if scores[number] >= settings.least]
 
