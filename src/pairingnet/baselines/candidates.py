@@ -34,7 +34,6 @@ from pairingnet.match.contact import contact, overlap_penalty, refine
 _MOST_PAIRINGS = 2000  # the longest; ragged contours would have many times more
 _SAME_TURN = float(np.cos(np.radians(2)))
 _SAME_PLACE_PX = 5.0
-_INSIDE_PX = 2.0  # a place counts as covered from this depth on
 _STRAYED = 3.0  # times the reach: a refinement that moved further has found something else
 
 
@@ -135,12 +134,9 @@ def counted(alike: NDArray[np.float64], settings: CandidateSettings) -> NDArray[
 
 def covered(source: Piece, target: Piece, poses: Poses) -> NDArray[np.float64]:
     """(P,) the share of the one piece that lies on the other, of the two shares the larger."""
-    on_target, on_source = poses.apply(source.inner), poses.inverse().apply(target.inner)
-    shares = [
-        (piece.outline.depth_at(_as_points(places)) > _INSIDE_PX).reshape(places.shape).sum(axis=1)
-        / max(1, places.shape[1])
-        for piece, places in ((target, on_target), (source, on_source))
-    ]
+    on_target = target.core.covers(poses.apply(source.core.inner))
+    on_source = source.core.covers(poses.inverse().apply(target.core.inner))
+    shares = [places.sum(axis=1) / max(1, places.shape[1]) for places in (on_target, on_source)]
     return np.asarray(np.maximum(*shares))
 
 

@@ -26,6 +26,7 @@ Complex = NDArray[np.complex128]
 AXES = np.array([1, 1j])  # points @ AXES are complex numbers
 
 _INNER = 200  # places spread over a piece that tell how much of it another one covers
+_DEEP_PX = 2.0  # a place counts as covered from this depth on
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +49,33 @@ class Segments:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """outline: the contour (N, 2); colours (N, 3): of the picture a little inside of it; inner (G,): places spread over
+class Core:
+    """What lies deep inside of a piece: mask (H, W), from a corner x + iy on; and inner (G,), places spread over all of
     the piece, as complex numbers."""
+
+    mask: NDArray[np.bool_]
+    corner: complex
+    inner: Complex
+
+    def covers(self, places: Complex) -> NDArray[np.bool_]:
+        """Which places, in an array of any shape, lie deep inside."""
+        at = places - self.corner
+        height, width = self.mask.shape
+        # The mask has an empty border: what lies beyond it is moved there.
+        x = np.rint(at.real).clip(0, width - 1).astype(np.intp)
+        y = np.rint(at.imag).clip(0, height - 1).astype(np.intp)
+        return np.asarray(self.mask[y, x])
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """outline: the contour (N, 2); colours (N, 3): of the picture a little inside of it."""
 
     id: str
     outline: Outline
     colours: NDArray[np.float64]
     segments: Segments
-    inner: Complex
+    core: Core
 
     @cached_property
     def contour(self) -> Complex:
@@ -74,17 +93,18 @@ def describe_piece(fragment: Fragment, settings: CandidateSettings) -> Piece:
         outline,
         colours,
         segments.only(segments.length_px >= settings.shortest),
-        _inner_places(outline),
+        core_of(outline.points),
     )
 
 
 def border_colours(fragment: Fragment, outline: Outline, depth_px: float) -> NDArray[np.float64]:
     """(N, 3) colours `depth_px` inside of the contour; on the edge itself they may mix with the background."""
     height, width = fragment.alpha.shape
+    inward = np.stack([-outline.tangents[:, 1], outline.tangents[:, 0]], axis=1)
     colours = np.zeros((len(outline.points), 3))
     unknown = np.ones(len(colours), dtype=bool)
     for depth in (depth_px, 0.5 * depth_px, 0.0):  # less deep where the piece is thinner than that
-        at = np.rint(outline.points + depth * outline.normals).astype(np.intp)
+        at = np.rint(outline.points + depth * inward).astype(np.intp)
         x, y = at[:, 0].clip(0, width - 1), at[:, 1].clip(0, height - 1)
         found = unknown & (fragment.alpha[y, x] >= 128)
         colours[found] = fragment.pixels[y[found], x[found]]
@@ -144,10 +164,15 @@ def cut(contour: Points, colours: NDArray[np.float64], corners: NDArray[np.intp]
     )
 
 
-def _inner_places(outline: Outline) -> Complex:
-    """(G,) a square grid over the inside of the piece."""
-    low, high = outline.box
+def core_of(contour: Points) -> Core:
+    """The inside of a contour."""
+    low, high = contour.min(axis=0), contour.max(axis=0)
+    width, height = np.ceil(high - low).astype(int) + 3
+    filled = np.zeros((height, width), dtype=np.uint8)
+    cv2.fillPoly(filled, [np.rint(contour - low + 1).astype(np.int32)], 1)
     step = max(1.0, float(np.sqrt(np.prod(high - low) / _INNER)))
-    x, y = np.meshgrid(np.arange(low[0] + step / 2, high[0], step), np.arange(low[1] + step / 2, high[1], step))
-    places = np.stack([x.ravel(), y.ravel()], axis=1)
-    return np.asarray(places[outline.depth_at(places) > 0] @ AXES)
+    x, y = np.meshgrid(np.arange(step / 2, high[0] - low[0], step), np.arange(step / 2, high[1] - low[1], step))
+    inner = (x + 1j * y)[filled[np.rint(y + 1).astype(np.intp), np.rint(x + 1).astype(np.intp)] > 0]
+    deep = cv2.distanceTransform(filled, cv2.DIST_L2, 5) > _DEEP_PX
+    corner = complex(*(low - 1))
+    return Core(np.asarray(deep), corner, inner + corner + (1 + 1j))

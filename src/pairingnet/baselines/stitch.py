@@ -53,8 +53,8 @@ class Cutout:
 def stitch(source: Cutout, target: Cutout, target_from_source: Rigid2D, line: Points, side: int) -> Stitched:
     """Draw a candidate; line (K, 2): its stitch line, in pixels of the source."""
     landed = target_from_source.apply(source.outline.points)
-    low = np.floor(np.minimum(landed.min(axis=0), target.outline.box[0]))
-    high = np.ceil(np.maximum(landed.max(axis=0), target.outline.box[1]))
+    low = np.floor(np.minimum(landed.min(axis=0), target.outline.points.min(axis=0)))
+    high = np.ceil(np.maximum(landed.max(axis=0), target.outline.points.max(axis=0)))
     scale = min(1.0, _LARGEST_PX / float((high - low).max() + 1))
     width, height = (int(n) for n in np.ceil(scale * (high - low) + 1))
     canvas_from_target = scale * np.column_stack([np.eye(2), -low])
