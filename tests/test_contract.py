@@ -23,7 +23,7 @@ from pairingnet.geometry import Rigid2D
 from pairingnet.io.run import match_as_json, match_from_json
 from pairingnet.match.paper import PaperMethod
 from pairingnet.match.ring import RingMethod
-from pairingnet.match.weights import load_ring
+from pairingnet.match.weights import load_model
 from pairingnet.models.paper import PairingNet
 from pairingnet.types import Fragment, PairMatch, Pixels
 from tests.conftest import blob, fragment_of
@@ -32,7 +32,7 @@ MOST = 5
 
 
 def ring() -> Method:
-    return RingMethod(*load_ring(), step_px=2.0)
+    return RingMethod(load_model(), step_px=2.0)
 
 
 def paper() -> Method:
