@@ -145,8 +145,9 @@ def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     code = blocks(ROOT / "README.md", "python")
     assert code
+    names: dict[str, object] = {}
     for block in code:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(compile(block, "README.md", "exec"), names)
 
 
 def test_the_readme_shows_the_two_commands() -> None:

@@ -15,7 +15,10 @@ import pytest
 
 from pairingnet.assemble.merge import assemble
 from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
+from pairingnet.io.decisions import append_decision, decision_on, read_decisions, standing
+from pairingnet.io.frames import moved_assembly, moved_match
 from pairingnet.io.images import read_image
 from pairingnet.io.run import (
     append_joins,
@@ -30,7 +33,7 @@ from pairingnet.prepare.load import load_fragment
 from pairingnet.review.export import FORMATS, export, layers_of
 from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Report, write_report
-from pairingnet.types import Assembly, Fragment, PairMatch
+from pairingnet.types import Assembly, Fragment, Group, PairMatch
 from tests.test_assemble import STEP_PX, all_joins
 
 
@@ -152,3 +155,49 @@ def test_jigsawnets_matrices_carry_the_second_into_the_first(
     assert [names[int(word)] for word in words[:2]] == [joins[0].target, joins[0].source]
     stitch = np.array([float(word) for word in words[13:]]).reshape(-1, 2)
     assert np.abs(stitch - joins[0].points[:, 0]).max() <= 0.5
+
+
+def test_scans_and_pieces_are_counted_from_their_own_corners() -> None:
+    """A join and its pose, moved to the scans, carry the same points onto each other; and back again."""
+    match = PairMatch("a", "b", Rigid2D(0.7, 5.0, -3.0), 2.0, np.array([[[1.0, 2.0], [3.0, 4.0]]]))
+    offsets = {"a": (30.0, 12.0), "b": (-7.0, 90.0)}
+    moved = moved_match(match, offsets)
+    assert moved.target_from_source is not None and match.target_from_source is not None
+    point = np.array([[40.0, 25.0]])
+    expected = match.target_from_source.apply(point) + offsets["b"]
+    assert np.allclose(moved.target_from_source.apply(point + offsets["a"]), expected)
+    assert moved.points.tolist() == [[[31.0, 14.0], [-4.0, 94.0]]]
+    away = {name: (-x, -y) for name, (x, y) in offsets.items()}
+    back = moved_match(moved, away)
+    assert back.target_from_source is not None
+    assert np.allclose(back.target_from_source.matrix, match.target_from_source.matrix)
+    assembly = Assembly((Group({"a": Rigid2D(0.2, 1.0, 2.0), "b": Rigid2D()}, (match,)),))
+    poses = moved_assembly(assembly, offsets).groups[0].poses
+    assert np.allclose(poses["a"].apply(point + offsets["a"]), Rigid2D(0.2, 1.0, 2.0).apply(point))
+    none = moved_match(PairMatch("a", "b", None, reason="nothing"), offsets)
+    assert none.target_from_source is None and none.reason == "nothing"
+
+
+def test_decisions_only_grow_and_the_last_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    join = PairMatch("a", "b", Rigid2D(0.1, 2.0, 3.0))
+    for what in ("accept", "reject", "lock"):
+        append_decision(path, decision_on(join, what, "Ada", "mark"))
+    said = read_decisions(path)
+    assert [each.what for each in said] == ["accept", "reject", "lock"] and said[0].who == "Ada"
+    now = standing(said)
+    assert not now.accepted and not now.rejected and len(now.locked) == 1
+    kept, said_then = now.locked[0].target_from_source, join.target_from_source
+    assert kept is not None and said_then is not None and np.allclose(kept.matrix, said_then.matrix, atol=1e-8)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"what": "acc')  # a line that was cut off
+    append_decision(path, decision_on(join, "clear", "Ada", "mark"))
+    assert len(read_decisions(path)) == 4 and not standing(read_decisions(path)).locked
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"what": "accept"}\n')
+    with pytest.raises(CollectionError, match="Line 6"):
+        read_decisions(path)
+    with pytest.raises(CollectionError, match="No way to join"):
+        decision_on(PairMatch("a", "b", None), "accept", "Ada", "mark")
+    with pytest.raises(SettingsError, match="perhaps"):
+        decision_on(join, "perhaps", "Ada", "mark")

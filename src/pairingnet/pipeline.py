@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -21,9 +21,11 @@ from pairingnet.assemble.layout import Table
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings, as_dict, solve_settings
 from pairingnet.engine.local import run_jobs
+from pairingnet.errors import CollectionError
 from pairingnet.io.collection import Collection, read_collection
 from pairingnet.io.decisions import append_decision, decision_on, is_decided, read_decisions, standing
 from pairingnet.io.files import write_json, write_whole
+from pairingnet.io.frames import moved_assembly, moved_match, piece_offsets, scan_offsets
 from pairingnet.io.images import write_png
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import append_joins, read_joins, write_assembly, write_matches
@@ -72,12 +74,12 @@ def solve(
     features = compute_features(collection, source, jobs)
     asked = pairs_to_match(features, source, settings, run / "candidates.json")
     joins, made_now = match_missing(asked, source, run / "joins.jsonl", jobs)
-    decisions = standing(read_decisions(run / "decisions.jsonl"))
+    decisions = decisions_of(run, collection)
     outlines = {each.id: each.outline for each in features}
     matches, assembly = put_together(outlines, joins, source.step_px, settings, decisions)
     news = bool(made_now or prepared.prepared_now) or is_older(run / "report.html", run / "decisions.jsonl")
     if news:
-        store_results(run, collection, matches, assembly, prepared.bad_files)
+        store_results(run, collection, matches, assembly, prepared.bad_files, decisions)
     return Solution(run, collection, tuple(matches), assembly, prepared.bad_files, news)
 
 
@@ -102,13 +104,27 @@ def decide(run: Path, what: str, source: str, target: str, who: str | None = Non
     settings = solve_settings({name: value for name, value in told.items() if name != "weights"})
     collection = read_collection(run / "pieces")
     joins = read_joins(run / "joins.jsonl")
-    append_decision(run / "decisions.jsonl", decision_on(collection, joins, what, source, target, who, told["weights"]))
-    decisions = standing(read_decisions(run / "decisions.jsonl"))
+    offsets = scan_offsets(collection)
+    unknown = [name for name in (source, target) if name not in offsets]
+    if unknown:
+        raise CollectionError(f"There is no fragment '{unknown[0]}' in {run}.", "Its ids are in assembly.json.")
+    known = {frozenset((join.source, join.target)): join for join in joins}
+    found = known.get(frozenset((source, target)), PairMatch(source, target, None))
+    append_decision(run / "decisions.jsonl", decision_on(moved_match(found, offsets), what, who, told["weights"]))
+    decisions = decisions_of(run, collection)
     outlines = {record.id: read_features(run / "features", record.id).outline for record in collection.fragments}
     matches, assembly = put_together(outlines, joins, step_of(run), settings, decisions)
     left_out = problems_of(run / "pieces")
-    store_results(run, collection, matches, assembly, left_out)
+    store_results(run, collection, matches, assembly, left_out, decisions)
     return Solution(run, collection, tuple(matches), assembly, left_out, True)
+
+
+def decisions_of(run: Path, collection: Collection) -> Decisions:
+    """What people have said about a run's joins, in pixels of its pieces."""
+    said = standing(read_decisions(run / "decisions.jsonl"))
+    offsets = piece_offsets(collection)
+    known = [join for join in said.locked if {join.source, join.target} <= set(offsets)]
+    return replace(said, locked=[moved_match(join, offsets) for join in known])
 
 
 def is_older(made: Path, source: Path) -> bool:
@@ -228,12 +244,19 @@ def rank_by_probability(candidates: Candidates, matches: Iterable[PairMatch]) ->
 
 
 def store_results(
-    run: Path, collection: Collection, matches: Sequence[PairMatch], assembly: Assembly, left_out: Sequence[str]
+    run: Path,
+    collection: Collection,
+    matches: Sequence[PairMatch],
+    assembly: Assembly,
+    left_out: Sequence[str],
+    decisions: Decisions,
 ) -> None:
     """Write what was found: for programs, and to look at."""
     fragment: partial[Fragment] = partial(_fragment, str(collection.folder))
-    write_matches(run / "matches.json", matches)
-    write_assembly(run / "assembly.json", assembly)
+    offsets = scan_offsets(collection)
+    write_matches(run / "matches.json", [moved_match(match, offsets) for match in matches])
+    scans = {record.id: record.origin for record in collection.fragments}
+    write_assembly(run / "assembly.json", moved_assembly(assembly, offsets), scans)
     for old in (run / "groups").glob("group-*.png"):
         old.unlink()
     for number, group in enumerate(assembly.groups, start=1):
@@ -241,7 +264,7 @@ def store_results(
         path = run / "groups" / f"group-{number:02d}.png"
         write_whole(path, partial(write_png, pixels=picture.pixels))
     title = f"{len(collection)} fragments of {run.name}"
-    write_report(run / "report.html", Report(title, assembly, matches, left_out), fragment)
+    write_report(run / "report.html", Report(title, assembly, matches, left_out, decisions), fragment)
 
 
 @lru_cache(maxsize=256)

@@ -70,9 +70,11 @@ def pair(
 ) -> None:
     """How two fragments fit, and how likely they were neighbours."""
     import json
+    from dataclasses import replace
 
     import numpy as np
 
+    from pairingnet.io.frames import moved_match
     from pairingnet.io.images import write_jpeg, write_png
     from pairingnet.io.run import match_as_json
     from pairingnet.match.pair import match_pair
@@ -80,11 +82,12 @@ def pair(
     from pairingnet.prepare.files import read_fragment
     from pairingnet.review.pictures import join_picture
 
-    a, b = read_fragment(source), read_fragment(target)
-    found = match_pair(a, b, None if weights is None else load_model(weights))
+    a, b = replace(read_fragment(source), id=str(source)), replace(read_fragment(target), id=str(target))
+    fit = match_pair(a, b, None if weights is None else load_model(weights))
+    found = moved_match(fit, {a.id: a.offset_px, b.id: b.offset_px})
     if out is not None:
         write = write_png if out.suffix.lower() == ".png" else write_jpeg
-        write(out, join_picture(a, b, found))
+        write(out, join_picture(a, b, fit))
     if as_json:
         print(json.dumps(match_as_json(found), indent=1))
         return
@@ -108,15 +111,18 @@ def search(
     """The likeliest neighbours of one fragment of a run."""
     from pairingnet.errors import CollectionError
     from pairingnet.io.collection import read_collection
+    from pairingnet.io.frames import moved_match, scan_offsets
     from pairingnet.io.run import match_as_json, read_joins
 
-    known = read_collection(run / "pieces").by_id
+    collection = read_collection(run / "pieces")
+    known = collection.by_id
     if fragment not in known:
         raise CollectionError(f"There is no fragment '{fragment}' in {run}.", f"Its {len(known)} ids are in pieces/.")
     joins = [join for join in read_joins(run / "joins.jsonl") if fragment in (join.source, join.target)]
     best = sorted((join for join in joins if join.target_from_source), key=lambda join: -join.score)[:most]
     lines = [f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}" for join in best]
-    finish({"fragment": fragment, "joins": [match_as_json(join) for join in best]}, lines, (), as_json)
+    told = [match_as_json(moved_match(join, scan_offsets(collection))) for join in best]
+    finish({"fragment": fragment, "joins": told}, lines, (), as_json)
 
 
 def decide(
@@ -150,12 +156,19 @@ def export(
     from functools import partial
 
     from pairingnet.io.collection import read_collection
+    from pairingnet.io.frames import moved_assembly, piece_offsets
     from pairingnet.io.run import read_assembly, read_matches
     from pairingnet.prepare.load import load_fragment
+    from pairingnet.review.export import TABLES
     from pairingnet.review.export import export as write_export
 
     matches = read_matches(run / "matches.json")
     assembly = read_assembly(run / "assembly.json", matches)
-    load = partial(load_fragment, read_collection(run / "pieces"))
-    made = [path for each in kind for path in write_export(each, assembly, matches, load, out or run / "export", link)]
+    collection = read_collection(run / "pieces")
+    # Tables are in pixels of the scans, as the files of the run; pictures are made of the pieces.
+    pieces = moved_assembly(assembly, piece_offsets(collection))
+    made = []
+    for each in kind:
+        shown = assembly if each in TABLES else pieces
+        made += write_export(each, shown, matches, partial(load_fragment, collection), out or run / "export", link)
     finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from getpass import getuser
@@ -16,7 +15,6 @@ import numpy as np
 
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.collection import Collection
 from pairingnet.io.files import append_lines
 from pairingnet.types import Decisions, PairMatch
 
@@ -52,30 +50,22 @@ def append_decision(path: Path, decision: Decision) -> None:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """All decisions in their order; a last line that was cut off is left out."""
+    """All decisions in their order. A line that was cut off while it was written was never said."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines()
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             told = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        try:
             pose = told["target_from_source"]
-            found.append(
-                Decision(
-                    told["what"],
-                    told["source"],
-                    told["target"],
-                    None if pose is None else Rigid2D.from_matrix(pose),
-                    told.get("who", ""),
-                    told.get("when", ""),
-                    told.get("model", ""),
-                )
-            )
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            if number == len(lines):
-                break
-            # Work of a person is not to be skipped in silence.
+            transform = None if pose is None else Rigid2D.from_matrix(pose)
+            others = {name: str(told.get(name, "")) for name in ("who", "when", "model")}
+            found.append(Decision(told["what"], told["source"], told["target"], transform, **others))
+        except (KeyError, TypeError, ValueError) as error:
+            # The word of a person is not to be passed over in silence.
             raise CollectionError(
                 f"Line {number} of {path} is no decision ({error}).", "Mend the line, or remove it."
             ) from error
@@ -96,31 +86,17 @@ def standing(decisions: list[Decision]) -> Decisions:
     )
 
 
-def decision_on(
-    collection: Collection,
-    joins: Iterable[PairMatch],
-    what: str,
-    source: str,
-    target: str,
-    who: str | None,
-    model: str,
-) -> Decision:
-    """What a person says now about two fragments, with the join that was found between them."""
+def decision_on(join: PairMatch, what: str, who: str | None, model: str) -> Decision:
+    """What a person says now about a join."""
     if what not in WORDS:
         raise SettingsError(f"'{what}' is no decision.", f"Say {', '.join(WORDS[:-1])} or {WORDS[-1]}.")
-    for name in (source, target):
-        if name not in collection.by_id:
-            raise CollectionError(f"There is no fragment '{name}'.", f"The ids are in {collection.folder}.")
-    found = next((join for join in joins if {join.source, join.target} == {source, target}), None)
-    pose = None if found is None else found.target_from_source
-    if pose is None and what in ("accept", "lock"):
+    if join.target_from_source is None and what in ("accept", "lock"):
         raise CollectionError(
-            f"No way to join {source} and {target} was found.", "Only joins that were found can be accepted."
+            f"No way to join {join.source} and {join.target} was found.", "Only joins that were found can be accepted."
         )
-    if found is not None:
-        source, target = found.source, found.target
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return Decision(what, source, target, pose, getuser() if who is None else who, when, model)
+    who = getuser() if who is None else who
+    return Decision(what, join.source, join.target, join.target_from_source, who, when, model)
 
 
 def is_decided(join: PairMatch, decisions: Decisions) -> bool:

@@ -1,8 +1,9 @@
 """Run folders: what `solve` found, as files for people and programs (docs/formats.md).
 
-joins.jsonl      every pair that was laid on each other, one line each, written as soon as it is known
-matches.json     the joins worth looking at, the likeliest first
-assembly.json    groups, poses, and what is left
+joins.jsonl      every pair that was laid on each other, one line each, written as soon as it is known; in pixels of the
+                 pieces, for the program itself
+matches.json     the joins worth looking at, the likeliest first; in pixels of the scans (`frames.py`)
+assembly.json    groups, poses, and what is left; likewise
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SEAM_POINTS = 24
 
 
 def match_as_json(match: PairMatch) -> dict[str, Any]:
-    """One join; transforms act on pixels of the fragments' images."""
+    """One join as plain values."""
     found = match.target_from_source
     entry: dict[str, Any] = {
         "source": match.source,
@@ -87,12 +88,17 @@ def read_matches(path: Path) -> list[PairMatch]:
     return [match_from_json(entry) for entry in _content(path)["matches"]]
 
 
-def write_assembly(path: Path, assembly: Assembly) -> None:
-    """Groups with their poses, and the fragments that are in none."""
+def write_assembly(path: Path, assembly: Assembly, scan_of: Mapping[str, str] | None = None) -> None:
+    """Groups with their poses, and the fragments that are in none; scan_of: the file that each fragment is from."""
+    files = scan_of or {}
     groups = [
         {
             "fragments": [
-                {"id": name, "canvas_from_fragment": np.round(pose.matrix, 6).tolist()}
+                {
+                    "id": name,
+                    **({"image": files[name]} if name in files else {}),
+                    "canvas_from_fragment": np.round(pose.matrix, 6).tolist(),
+                }
                 for name, pose in group.poses.items()
             ],
             "joins": [[join.source, join.target] for join in group.joins],

@@ -1,6 +1,6 @@
 """Groups for other programs: transparent PNG, layers (OpenRaster), SVG, tables of poses.
 
-Poses are those of `assembly.json`: rigid, in pixels of the fragments' own images.
+Poses are rigid. Those of pictures act on the fragments' own images, those of tables on what the caller says.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def export(
     """Write a run's groups in one of FORMATS; the files that were made."""
     if kind not in FORMATS:
         raise SettingsError(f"There is no format '{kind}'.", f"Choose one of {', '.join(FORMATS)}.")
-    if kind in ("csv", "json", "alignments"):
-        suffix = {"csv": "poses.csv", "json": "poses.json", "alignments": "alignments.txt"}[kind]
+    if kind in TABLES:
+        table = out / TABLES[kind]
         text = {"csv": _csv, "json": _json}[kind](assembly) if kind != "alignments" else _alignments(assembly, matches)
-        write_whole(out / suffix, lambda file: file.write_text(text, encoding="utf-8"))
-        return [out / suffix]
+        write_whole(table, lambda file: file.write_text(text, encoding="utf-8"))
+        return [table]
     made = []
     for number, group in enumerate(assembly.groups, start=1):
         path = out / f"group-{number:02d}.{kind}"
@@ -97,7 +97,8 @@ def export(
     return made
 
 
-FORMATS = ("png", "ora", "svg", "csv", "json", "alignments")
+TABLES = {"csv": "poses.csv", "json": "poses.json", "alignments": "alignments.txt"}
+FORMATS = ("png", "ora", "svg", *TABLES)
 
 
 def _openraster(layers: Layers) -> bytes:

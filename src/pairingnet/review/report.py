@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import cv2
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
 from pairingnet.review.pictures import GroupPicture, group_picture, join_picture
-from pairingnet.types import Assembly, Fragment, PairMatch, Pixels
+from pairingnet.types import Assembly, Decisions, Fragment, PairMatch, Pixels
 
 _MOST_JOINS = 150
 _DOUBTFUL = (0.05, 0.9)
@@ -27,6 +27,7 @@ class Report:
     assembly: Assembly
     matches: Sequence[PairMatch]
     left_out: Sequence[str] = ()
+    decisions: Decisions = field(default_factory=Decisions)
 
 
 def write_report(path: Path, report: Report, fragment: Callable[[str], Fragment]) -> None:
@@ -72,16 +73,13 @@ def _outlined(picture: GroupPicture) -> str:
 
 
 def _joins(report: Report, fragment: Callable[[str], Fragment]) -> str:
-    confirmed = {(join.source, join.target) for join in report.assembly.confirmed}
-    against = {(join.source, join.target) for join in report.assembly.contradicted}
     shown = [match for match in report.matches if match.target_from_source is not None][:_MOST_JOINS]
     rows = [
         f"<h2>Joins</h2><p>The likeliest first; pink is the shared stretch. {len(shown)} of {len(report.matches)}.</p>"
     ]
     for match in shown:
-        pair = (match.source, match.target)
-        doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1]
-        state = "in a group" if pair in confirmed else "other joins speak against it" if pair in against else "not used"
+        state = _state(report, match)
+        doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] and "by a person" not in state
         picture = _data(join_picture(fragment(match.source), fragment(match.target), match, 260))
         rows.append(
             f'<figure class="join{" doubt" if doubt else ""}"><img loading=lazy src="{picture}" alt="">'
@@ -89,6 +87,29 @@ def _joins(report: Report, fragment: Callable[[str], Fragment]) -> str:
             f"{' <i>look at this one</i>' if doubt else ''}<br>{_why(match)}; {state}</figcaption></figure>"
         )
     return "\n".join(rows)
+
+
+def _state(report: Report, match: PairMatch) -> str:
+    """What became of a join."""
+    pair = frozenset((match.source, match.target))
+
+    def among(joins: Sequence[PairMatch]) -> bool:
+        return any(pair == {join.source, join.target} for join in joins)
+
+    for word, decided in (
+        ("accepted", pair in report.decisions.accepted),
+        ("rejected", pair in report.decisions.rejected),
+        ("locked", among(report.decisions.locked)),
+    ):
+        if decided:
+            return f"{word} by a person"
+    alone = match.evidence.get("probability_alone", match.probability)
+    by_itself = "" if abs(alone - match.probability) < 0.01 else f" ({alone:.0%} by itself)"
+    if among(report.assembly.confirmed):
+        return f"in a group{by_itself}"
+    if among(report.assembly.contradicted) or match.probability < alone - 0.01:
+        return f"other joins speak against it{by_itself}"
+    return "not used"
 
 
 def _why(match: PairMatch) -> str:
