@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pairingnet.config import (
     TrainSettings,
     WearSettings,
 )
+from pairingnet.io.run import read_assembly, read_matches
 from tests.conftest import ROOT
 
 SOURCE = ROOT / "src" / "pairingnet"
@@ -135,6 +137,20 @@ def test_the_readme_commands_run(tmp_path: Path) -> None:
         words = [sys.executable, "-m", *command.split("#")[0].split()]
         result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{command}\n{result.stderr}"
+    check_sample(tmp_path / "joined")
+
+
+def check_sample(run: Path) -> None:
+    """What the demo promises: groups of one picture each, few pieces alone, and no wrong join that looks likely."""
+    truth = json.loads((ROOT / "examples" / "sample" / "truth.json").read_text(encoding="utf-8"))
+    picture_of = {Path(entry["file"]).stem: entry["picture"] for entry in truth["fragments"]}
+    true = {frozenset((Path(pair["source"]).stem, Path(pair["target"]).stem)) for pair in truth["pairs"]}
+    assembly = read_assembly(run / "assembly.json")
+    assert all(len({picture_of[name] for name in group.poses}) == 1 for group in assembly.groups)
+    assert len(assembly.singles) <= 2
+    likely = [match for match in read_matches(run / "matches.json") if match.probability > 0.5]
+    assert len(likely) > 0.6 * len(true)
+    assert [match for match in likely if frozenset((match.source, match.target)) not in true] == []
 
 
 def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,29 @@ def test_scenes_are_stored_and_read(torn: Collection, tmp_path: Path) -> None:
         assert one.id == other.id and np.array_equal(one.colours, other.colours)
 
 
+def test_some_pictures_are_shown_as_edges(torn: Collection, tmp_path: Path) -> None:
+    (scene,) = load_scenes([torn.folder], TINY, 0.0, tmp_path, canny=0.999, jobs=1)
+    assert len(list(tmp_path.rglob("*#canny.npz"))) == 1
+    assert np.ptp(scene.strips[0].colours, axis=2).max() == 0  # no colours
+
+
+def test_strangers_are_wrong_answers_only(scene: Scene) -> None:
+    """They make the question harder, and a step with them is the same each time."""
+    torch.manual_seed(0)
+    network = RingNet(TINY)
+    losses = []
+    for strangers in (0, 1, 1):
+        settings = RingTrainSettings(batch=1, most_points=300, strangers=strangers, grey=0.0, colour=0.0)
+        task = RingTask(network, [scene, mirrored(scene)], settings)
+        torch.manual_seed(1)
+        network.zero_grad()
+        total, count = task.backward([scene])
+        gradient = [p.grad.clone() for p in network.parameters() if p.grad is not None]
+        losses.append((total / count, float(sum(g.abs().sum() for g in gradient))))
+    assert losses[1][0] > losses[0][0] + 0.1
+    assert losses[1] == losses[2]
+
+
 def test_a_little_training_finds_partners(scene: Scene, tmp_path: Path) -> None:
     torch.manual_seed(0)
     settings = RingTrainSettings(batch=1, steps=25, rate=1e-2, most_points=600)

@@ -278,9 +278,11 @@ class RingTrainSettings:
     steps: int = 0  # where not 0: end after this many steps instead
     rate: float = 2e-3  # Adam's learning rate at the start
     decay: float = 0.0  # weight decay
+    strangers: int = 0  # other pictures in a step whose points are wrong answers only
     most_points: int = 2400  # contour points with a known partner that a step asks about
     step_spread: float = 0.2  # each picture's contour step is changed by up to this share
     grey: float = 0.15  # share of the pictures that are shown grey
+    canny: float = 0.0  # share of the pictures that are shown as Canny edges
     colour: float = 0.06  # spread of brightness, contrast and tint between the pieces of a picture
     near: int = 2  # steps beside the true partner that are neither right nor wrong
     seed: int = 0  # of the weights, the order of the pictures and what is changed in them
@@ -288,9 +290,9 @@ class RingTrainSettings:
     def __post_init__(self) -> None:
         for name in ("batch", "epochs", "rate", "most_points"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name in ("decay", "steps", "colour", "near"):
+        for name in ("decay", "steps", "strangers", "colour", "near"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        for name in ("step_spread", "grey"):
+        for name in ("step_spread", "grey", "canny"):
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0 and below 1")
 
 

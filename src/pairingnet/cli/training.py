@@ -126,7 +126,7 @@ def train_ring(
     torch.manual_seed(settings.seed)
     network = RingNet(ring) if start is None else ring_of(read_checkpoint(start))
     cache = out.parent / "strips"
-    scenes = load_scenes(collections, ring, settings.step_spread, cache)
+    scenes = load_scenes(collections, ring, settings.step_spread, cache, settings.canny)
     checked = load_scenes([validation], ring, 0.0, cache) if validation is not None else []
     task = RingTask(network.to(choose_device(device)), scenes, settings, checked)
     _finish_training(train(task, settings, out, _seconds(budget), tensorboard, until), out, as_json)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pairingnet.config import RingTrainSettings
 from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
+from pairingnet.prepare.strip import Strip
 from pairingnet.train.losses import contrast
 from pairingnet.train.scenes import Scene, mirrored, recoloured
 
@@ -52,10 +53,11 @@ class RingTask:
         asked = _questions(scenes, starts)
         if len(asked) > self.settings.most_points:
             asked = asked[np.sort(rng.choice(len(asked), self.settings.most_points, replace=False))]
-        chunks = [strips[first : first + _CHUNK] for first in range(0, len(strips), _CHUNK)]
+        chunks = _chunks(strips)
         made = [[self.network(pack_strips(chunk, role, self.device)) for chunk in chunks] for role in (QUERY, KEY)]
         queries, keys = (torch.cat(parts).detach().requires_grad_() for parts in made)
-        loss = contrast(queries, keys, self.network.log_scale, asked, starts, self.settings.near)
+        answers = torch.cat([keys, self._strangers(rng)])
+        loss = contrast(queries, answers, self.network.log_scale, asked, starts, self.settings.near)
         (loss * len(asked)).backward()  # type: ignore[no-untyped-call]
         for parts, joined in zip(made, (queries, keys), strict=True):
             assert joined.grad is not None
@@ -85,10 +87,22 @@ class RingTask:
             "validation_all": round(with_all, 4),
         }
 
+    def _strangers(self, rng: np.random.Generator) -> Tensor:
+        """(K, D): keys of other pictures: wrong answers of which nothing is learned, so that they cost little."""
+        chosen = rng.choice(len(self.scenes), min(self.settings.strangers, len(self.scenes)), replace=False)
+        strips = [strip for number in chosen for strip in self._changed(self.scenes[number], rng).strips]
+        with torch.no_grad():
+            made = [self.network(pack_strips(chunk, KEY, self.device)) for chunk in _chunks(strips)]
+        return torch.cat([torch.zeros(0, self.network.settings.features, device=self.device), *made])
+
     def _changed(self, scene: Scene, rng: np.random.Generator) -> Scene:
         if rng.random() < 0.5:
             scene = mirrored(scene)
         return recoloured(scene, rng, self.settings.grey, self.settings.colour)
+
+
+def _chunks(strips: list[Strip]) -> list[list[Strip]]:
+    return [strips[first : first + _CHUNK] for first in range(0, len(strips), _CHUNK)]
 
 
 def _questions(scenes: Sequence[Scene], starts: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,10 @@ class Scene:
 
 
 def load_scenes(
-    folders: Sequence[Path], settings: RingSettings, spread: float, cache: Path, jobs: int = 0
+    folders: Sequence[Path], settings: RingSettings, spread: float, cache: Path, canny: float = 0.0, jobs: int = 0
 ) -> list[Scene]:
     """All pictures of all collections. The contour step is the collection's, times a factor of each picture's own
-    within 1 - spread and 1 + spread."""
+    within 1 - spread and 1 + spread; a share of the pictures is shown as Canny edges."""
     wanted = []
     for folder in folders:
         collection = read_collection(folder)
@@ -52,10 +51,12 @@ def load_scenes(
         for source in sorted({record.source for record in collection.fragments}):
             rng = np.random.default_rng(zlib.crc32(f"{mark} {source}".encode()))
             factor = float(rng.uniform(1 - spread, 1 + spread))
-            wanted.append((folder, source, step_px * factor, cache / mark / f"{source}.npz"))
-    missing = [each for each in wanted if not each[3].is_file()]
+            edges = rng.random() < canny
+            path = cache / mark / f"{source}{'#canny' if edges else ''}.npz"
+            wanted.append((folder, source, step_px * factor, "canny" if edges else settings.texture, path))
+    missing = [each for each in wanted if not each[-1].is_file()]
     if missing:
-        run_jobs(partial(_store_scene, texture=settings.texture), missing, jobs, "unrolling pieces")
+        run_jobs(_store_scene, missing, jobs, "unrolling pieces")
     return [_read_scene(path) for *_, path in wanted]
 
 
@@ -136,8 +137,8 @@ def _as_pixels(values: NDArray[np.floating]) -> Pixels:
 # On disk -------------------------------------------------------------------------------------------------------------
 
 
-def _store_scene(wanted: tuple[Path, str, float, Path], texture: str) -> None:
-    folder, source, step_px, path = wanted
+def _store_scene(wanted: tuple[Path, str, float, str, Path]) -> None:
+    folder, source, step_px, texture, path = wanted
     scene = make_scene(read_collection(folder), source, step_px, texture)
     strips, pairs = scene.strips, scene.pairs
     arrays: dict[str, Any] = {
