@@ -112,7 +112,7 @@ def test_bad_files_are_listed_and_change_the_exit_code(pictures: Path, tmp_path:
     ("arguments", "says"),
     [
         (["tear", "nowhere", "out"], "no file or folder"),
-        (["tear", PICTURE, "out", "--wear", "awful"], "none, light, medium, heavy"),
+        (["tear", PICTURE, "out", "--wear", "awful"], "none, scanned, light, medium, heavy"),
         (["tear", PICTURE, "out", "--split", "odd"], "picture, paper"),
         (["tear", PICTURE, "out", "--set", "t_maxx=3"], "t_max"),
         (["prepare", PICTURE, "out", "--set", "holes=maybe"], "'fill' or 'keep'"),

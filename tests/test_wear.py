@@ -10,13 +10,16 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from pairingnet.config import WEAR_LEVELS, WearSettings
 from pairingnet.io.collection import Collection
+from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
 from pairingnet.synth.collect import tear_one_picture
+from pairingnet.synth.scanned import scanned
 from pairingnet.synth.wear import wear_edge, wear_surface
-from pairingnet.types import Pixels
+from pairingnet.types import Fragment, Pixels
 from tests.conftest import blob, small_job
 
 
@@ -96,3 +99,20 @@ def test_lost_pieces_are_gone_with_their_pairs(picture: Pixels, torn: Collection
 def test_levels_get_worse() -> None:
     erosions = [WEAR_LEVELS[level].erosion for level in ("none", "light", "medium", "heavy")]
     assert erosions == sorted(erosions) and erosions[0] == 0
+
+
+def test_a_scanned_piece_has_nearly_the_same_edge_but_not_quite(pieces: list[Fragment]) -> None:
+    piece = pieces[0]
+    pixels, alpha = scanned(piece.pixels, piece.alpha, 90, np.random.default_rng(3))
+    assert pixels.shape == piece.pixels.shape and alpha.shape == piece.alpha.shape
+    contour = trace_contour(alpha)
+    apart = np.asarray(cKDTree(piece.contour).query(contour)[0])
+    assert 0.02 < np.median(apart) < 1.0 and np.quantile(apart, 0.95) < 2.0
+    again = scanned(piece.pixels, piece.alpha, 90, np.random.default_rng(3))
+    assert np.array_equal(again[1], alpha)
+
+
+def test_what_a_scan_would_not_show_stays_as_it_is() -> None:
+    nothing = np.zeros((40, 40), dtype=np.uint8)
+    pixels, alpha = scanned(np.zeros((40, 40, 3), np.uint8), nothing, 90, np.random.default_rng(0))
+    assert not alpha.any() and not pixels.any()

@@ -89,6 +89,7 @@ class WearSettings:
     blur: float = 0.0  # px, largest sigma of a piece's blur
     noise: float = 0.0  # grey levels, largest sigma of the scanner's noise
     jpeg: int = 0  # lowest JPEG quality a piece is stored with on its way (0: none)
+    scanned: float = 0.0  # share of the pieces that are laid on a mat, scanned, and found again
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -96,11 +97,13 @@ class WearSettings:
             _require(value >= 0, field.name, value, "0 or more")
         _require(self.erosion_scale >= 1, "erosion_scale", self.erosion_scale, "1 or more")
         _require(self.straight <= 1, "straight", self.straight, "between 0 and 1")
+        _require(self.scanned <= 1, "scanned", self.scanned, "between 0 and 1")
         _require(self.jpeg <= 100, "jpeg", self.jpeg, "between 0 and 100")
 
 
 WEAR_LEVELS = {
     "none": WearSettings(),
+    "scanned": WearSettings(colour=0.02, noise=1.0, scanned=1.0),
     "light": WearSettings(
         erosion=1.0, chips=0.5, chip_size=4, straight=0.05, colour=0.03, blur=0.5, noise=2.0, jpeg=90
     ),

@@ -30,6 +30,7 @@ from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.sheets import contact_sheet
 from pairingnet.synth.extract import extract_piece
+from pairingnet.synth.scanned import scanned
 from pairingnet.synth.splits import split_by_fragment, split_by_picture
 from pairingnet.synth.tear import tear_picture
 from pairingnet.synth.truth import DIFFICULTY_THRESHOLDS, keep_pairs, true_pairs
@@ -101,6 +102,8 @@ def tear_one_picture(
             picture, worn, piece.left, piece.top, angle_rad, job.settings.margin
         )
         pixels = wear_surface(pixels, alpha, job.wear, surface_rng)
+        if surface_rng.random() < job.wear.scanned:
+            pixels, alpha = scanned(pixels, alpha, job.wear.jpeg or 90, surface_rng)
         fragment_id = f"{name}_{number:02d}"
         image = f"{image_folder}/{fragment_id}.png"
         write_whole(folder / image, partial(write_png, pixels=np.dstack([pixels, alpha]), dpi=dpi))
