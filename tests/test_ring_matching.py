@@ -26,7 +26,7 @@ from pairingnet.match.verify import Verifier
 from pairingnet.match.weights import RingModel, load_model, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.search.votes import background_levels, rank_by_votes
-from pairingnet.train.verify import Joins, best_fits, calibrate, fit_verifier
+from pairingnet.train.verify import Joins, best_fits, calibrate, few_of, fit_verifier
 from pairingnet.types import Fragment
 
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
@@ -182,6 +182,20 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
     assert sure.sum() > 100 and checked.right[best][sure].mean() > 0.85
     assert abs(told.mean() - checked.right[best].mean()) < 0.03
     assert np.allclose(verifier.gaps(checked.evidence[:5]), 1.5, atol=0.1)
+    known, twice = (verifier.logits([Evidence(agreement=9.0, crowd=np.log(count))])[0] for count in (800, 1600))
+    assert known - twice == pytest.approx(np.log(2))
+
+
+def test_a_few_pieces_hang_together(torn: Collection) -> None:
+    few = few_of(torn, 4)
+    assert len(few) == 4 and len(few.pairs) >= 3
+    reached = {few.pairs[0].source}
+    for _ in few.pairs:
+        reached |= {
+            name for pair in few.pairs for name in (pair.source, pair.target) if reached & {pair.source, pair.target}
+        }
+    assert reached == {record.id for record in few.fragments}
+    assert len(few_of(torn, 10**6)) <= len(torn)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +223,7 @@ def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_pa
     made = method.know(list(method.features(pieces[:2])))
     for each in made:
         write_features(tmp_path, each)
-    read = [read_features(tmp_path, e.id, (e.side.query_level, e.side.key_level)) for e in made]
+    read = [read_features(tmp_path, e.id, (e.side.query_level, e.side.key_level, 2)) for e in made]
     for before, after in zip(made, read, strict=True):
         assert np.abs(before.side.queries - after.side.queries).max() < 1e-3
         assert np.abs(before.side.keys - after.side.keys).max() < 1e-3

@@ -157,8 +157,9 @@ def train_verifier(
     }
     bank = verify.usual_features(collections, RingModel(network, Verifier.plain()), seed)
     save_model(out, RingModel(network, Verifier.plain(), bank), story)
-    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, (1, 4, 16), candidates), seed)
-    checked = verify.joins_of(calibrate, out, 10**6, (10**6,), candidates)
+    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, (0.4, 1, 4, 16), candidates), seed)
+    sizes: tuple[float, ...] = (0.4, 1, 1, 4, 32, 10**6)
+    checked = verify.joins_of(calibrate, out, 10**6, sizes, candidates)
     verifier = verify.calibrate(learned, checked)
     save_model(out, RingModel(network, verifier, bank), story)
     told = verify.report(verifier, checked)

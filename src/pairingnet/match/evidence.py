@@ -41,6 +41,7 @@ class Evidence:
     colour_shifted: float = 0.0  # least difference when one piece is moved along the seam
     correlation: float = 0.0  # of the colours on both sides, along the seam
     share: float = 0.0  # of the shorter contour that is contact
+    crowd: float = 0.0  # logarithm of the number of fragments: among many, more fit by chance
 
     def in_pixels(self, step_px: float) -> dict[str, float]:
         """What a person wants to know of it."""
@@ -57,13 +58,14 @@ class Evidence:
 @dataclass(frozen=True, eq=False)
 class Side:
     """One piece as features: strip, queries and keys (N, D), and their background levels (N,): the logarithm of how
-    well a point goes with anything in the collection. Empty until a collection is known."""
+    well a point goes with anything in the collection; crowd: how many fragments that has. Empty until it is known."""
 
     strip: Strip
     queries: NDArray[np.float32]
     keys: NDArray[np.float32]
     query_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     key_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    crowd: int = 1
 
     @cached_property
     def ring(self) -> Outline:
@@ -122,10 +124,11 @@ def measure(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Evidence]:
     """Measure a pose: the points (K,), (K,) of both strips that touch, and what they say."""
     step = max(source.strip.step_px, target.strip.step_px)
+    crowd = float(np.log(max(source.crowd, target.crowd)))
     touching = contact(source.ring, target.ring, target_from_source, _REACH * step)
     rows, columns = touching.rows, touching.columns
     if len(rows) < 3:
-        return rows, columns, Evidence(support=support, overlap=overlap_steps)
+        return rows, columns, Evidence(support=support, overlap=overlap_steps, crowd=crowd)
     # Log-odds: how much better these points go together than each goes with anything.
     odds = logits[rows, columns] - source.usual[rows] - target.usual[columns]
     apart = np.abs(touching.gap_px)
@@ -139,6 +142,7 @@ def measure(
         overlap=overlap_steps,
         bend=_bend(source.strip.points[rows]) / step,
         share=len(rows) / min(len(source.strip), len(target.strip)),
+        crowd=crowd,
         **_across(source, target, rows, columns, touching.along_px),
     )
     return rows, columns, evidence

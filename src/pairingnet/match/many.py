@@ -78,5 +78,6 @@ def _levels(path: Path) -> dict[str, NDArray[np.float32]]:
 
 @lru_cache(maxsize=3 * _TILE)
 def _features(source: Source, fragment_id: str) -> RingFeatures:
-    of_query, of_key = _levels(source.levels)[fragment_id]
-    return read_features(source.features, fragment_id, (of_query, of_key))
+    levels = _levels(source.levels)
+    of_query, of_key = levels[fragment_id]
+    return read_features(source.features, fragment_id, (of_query, of_key, len(levels)))

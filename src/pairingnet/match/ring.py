@@ -99,6 +99,7 @@ class RingMethod:
                     each.side,
                     query_level=background_levels(each.side.queries, keys, self.scale),
                     key_level=background_levels(each.side.keys, queries, self.scale),
+                    crowd=len(features),
                 ),
             )
             for each in features

@@ -14,6 +14,7 @@ from pairingnet.match.evidence import Evidence
 NAMES = tuple(field.name for field in fields(Evidence))
 _WIDEST_GAP = 5.0  # steps
 _LOG = {"support", "contact", "tight", "overlap", "bend"}
+_CROWDS = (np.log(8), np.log(800))  # the sizes of collections that were learned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,9 @@ class Verifier:
         for layer in ("first", "second"):
             x = np.maximum(x @ w[f"{layer}.weight"].T + w[f"{layer}.bias"], 0)
         raw = (x @ w["last.weight"].T + w["last.bias"])[:, 0]
-        return np.asarray(w["slope"] * raw + w["offset"])
+        # In a collection twice as large as those, twice as many fit by chance.
+        larger = np.array([max(0.0, each.crowd - _CROWDS[1]) for each in evidence])
+        return np.asarray(w["slope"] * raw + w["offset"] - larger)
 
     def gaps(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
         """(P,): how far apart the pieces should lie, in steps: what their edges have lost."""
@@ -67,4 +70,5 @@ def as_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
         values = np.array([getattr(each, name) for each in evidence], dtype=np.float64)
         columns.append(np.log1p(np.maximum(values, 0)) if name in _LOG else values)
     columns.append(np.array([each.colour_shifted - each.colour for each in evidence]))
+    columns[NAMES.index("crowd")] = columns[NAMES.index("crowd")].clip(*_CROWDS)
     return np.stack(columns, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import combinations, cycle
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional
 
+from pairingnet.config import SolveSettings
 from pairingnet.engine.local import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.geometry import Rigid2D
@@ -53,14 +54,17 @@ class Joins:
 
 
 def collect_joins(collection: Collection, method: RingMethod, candidates: int) -> Joins:
-    """Lay all true pairs and the `candidates` best candidates of each fragment on each other."""
+    """Lay all pairs of a small collection on each other; of a large one all true pairs, and the best candidates."""
     features = method.know(list(method.features(load_fragments(collection))))
     number = {record.id: i for i, record in enumerate(collection.fragments)}
     true = {(number[pair.source], number[pair.target]): pair for pair in collection.pairs}
-    ranked, _ = method.rank(features, candidates)
     asked = set(true)
-    for a, row in enumerate(ranked):
-        asked |= {(a, int(b)) for b in row if b >= 0 and (int(b), a) not in asked}
+    if len(features) <= SolveSettings().all_pairs_up_to:
+        others = list(combinations(range(len(features)), 2))
+    else:
+        ranked, _ = method.rank(features, candidates)
+        others = [(a, int(b)) for a, row in enumerate(ranked) for b in row if b >= 0]
+    asked |= {(a, b) for a, b in others if (b, a) not in asked}
     evidence: list[Evidence] = []
     right: list[bool] = []
     gap: list[float] = []
@@ -77,25 +81,30 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
 
 @dataclass(frozen=True)
 class JoinsJob:
-    """Which pictures of which collection, and how many candidates of each fragment."""
+    """Which pictures of which collection, how many of their pieces (0: all), and how many candidates of each."""
 
     folder: Path
     sources: tuple[str, ...]
+    pieces: int
     weights: Path
     candidates: int
 
 
-def joins_of(folders: Sequence[Path], weights: Path, pictures: int, together: Sequence[int], candidates: int) -> Joins:
+def joins_of(
+    folders: Sequence[Path], weights: Path, pictures: int, together: Sequence[float], candidates: int
+) -> Joins:
     """Joins of the first `pictures` of each collection, on all cores. Mixed are as many pictures at a time as
-    `together` says, in turn: what is unique among two pieces may be common among thousands."""
+    `together` says, in turn, or a share of the pieces of one: what is unique among few is common among thousands."""
     jobs = []
     for folder in folders:
-        sources = sorted({record.source for record in read_collection(folder).fragments})[:pictures]
+        fragments = read_collection(folder).fragments
+        sources = sorted({record.source for record in fragments})[:pictures]
         sizes = cycle(together)
         while sources:
-            count = next(sizes)
-            jobs.append(JoinsJob(folder, tuple(sources[:count]), weights, candidates))
-            sources = sources[count:]
+            size = next(sizes)
+            chosen, sources = tuple(sources[: max(1, int(size))]), sources[max(1, int(size)) :]
+            count = sum(record.source in chosen for record in fragments)
+            jobs.append(JoinsJob(folder, chosen, 0 if size >= 1 else max(4, round(size * count)), weights, candidates))
     parts = run_jobs(_joins, jobs, 0, "joins")
     total = parts[0]
     for part in parts[1:]:
@@ -125,7 +134,8 @@ def _joins(job: JoinsJob) -> Joins:
     collection = read_collection(job.folder)
     step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
     method = RingMethod(model, step_px)
-    return collect_joins(part_of(collection, job.sources), method, job.candidates)
+    chosen = part_of(collection, job.sources)
+    return collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
 
 
 def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 1500) -> Verifier:
@@ -208,6 +218,11 @@ def report(verifier: Verifier, joins: Joins) -> dict[str, float]:
         "chosen right": float(right.sum()),
         "ECE": round(expected_calibration_error(probability, right), 4),
     }
+    crowds = np.round([joins.evidence[i].crowd for i in best], 3)
+    for crowd in np.unique(crowds):
+        of_size = crowds == crowd
+        error = expected_calibration_error(probability[of_size], right[of_size])
+        told[f"ECE among {np.exp(crowd):.0f}"] = round(error, 4)
     for share in (0.6, 0.8, 0.9, 0.95):
         place = int(np.searchsorted(found, share * possible))
         told[f"precision at {share:.0%}"] = round(float(precision[min(place, len(precision) - 1)]), 4)
@@ -219,6 +234,24 @@ def part_of(collection: Collection, sources: Sequence[str]) -> Collection:
     kept = tuple(record for record in collection.fragments if record.source in set(sources))
     ids = {record.id for record in kept}
     return replace(collection, fragments=kept, pairs=tuple(p for p in collection.pairs if p.source in ids))
+
+
+def few_of(collection: Collection, count: int) -> Collection:
+    """A few fragments that hang together: a small puzzle of its own."""
+    beside: dict[str, list[str]] = {record.id: [] for record in collection.fragments}
+    for pair in collection.pairs:
+        beside[pair.source].append(pair.target)
+        beside[pair.target].append(pair.source)
+    taken = dict.fromkeys([max(beside, key=lambda name: len(beside[name]))])
+    waiting = list(taken)
+    while waiting and len(taken) < count:
+        for name in beside[waiting.pop(0)]:
+            if name not in taken and len(taken) < count:
+                taken[name] = None
+                waiting.append(name)
+    kept = tuple(record for record in collection.fragments if record.id in taken)
+    pairs = tuple(pair for pair in collection.pairs if pair.source in taken and pair.target in taken)
+    return replace(collection, fragments=kept, pairs=pairs)
 
 
 def _true_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures) -> float:
