@@ -22,7 +22,7 @@ from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings, as_dict, solve_settings
 from pairingnet.engine.local import run_jobs
 from pairingnet.errors import CollectionError
-from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.collection import FILE_NAME, Collection, read_collection
 from pairingnet.io.decisions import append_decision, decision_on, is_decided, read_decisions, standing
 from pairingnet.io.files import write_json, write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, piece_offsets, scan_offsets
@@ -77,7 +77,8 @@ def solve(
     decisions = decisions_of(run, collection)
     outlines = {each.id: each.outline for each in features}
     matches, assembly = put_together(outlines, joins, source.step_px, settings, decisions)
-    news = bool(made_now or prepared.prepared_now) or is_older(run / "report.html", run / "decisions.jsonl")
+    made_of = (collection.folder / FILE_NAME, run / "decisions.jsonl")
+    news = bool(made_now or prepared.prepared_now) or is_older(run / "report.html", made_of)
     if news:
         store_results(run, collection, matches, assembly, prepared.bad_files, decisions)
     return Solution(run, collection, tuple(matches), assembly, prepared.bad_files, news)
@@ -127,11 +128,11 @@ def decisions_of(run: Path, collection: Collection) -> Decisions:
     return replace(said, locked=[moved_match(join, offsets) for join in known])
 
 
-def is_older(made: Path, source: Path) -> bool:
+def is_older(made: Path, made_of: Iterable[Path]) -> bool:
     """Whether a file is missing, or older than what it is made of."""
     if not made.is_file():
         return True
-    return source.is_file() and source.stat().st_mtime_ns > made.stat().st_mtime_ns
+    return any(path.is_file() and path.stat().st_mtime_ns > made.stat().st_mtime_ns for path in made_of)
 
 
 def source_of(collection: Collection, weights: Path, run: Path, device: str = "cpu") -> Source:
