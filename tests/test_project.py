@@ -16,6 +16,7 @@ import pairingnet
 from pairingnet.config import (
     AssembleSettings,
     CandidateSettings,
+    IndexSettings,
     JigsawSettings,
     JigsawTrainSettings,
     PaperMatchSettings,
@@ -185,6 +186,7 @@ def test_the_readme_shows_the_two_commands() -> None:
         RingMatchSettings,
         AssembleSettings,
         SolveSettings,
+        IndexSettings,
         CandidateSettings,
         JigsawSettings,
         JigsawTrainSettings,

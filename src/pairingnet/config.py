@@ -247,6 +247,21 @@ class SolveSettings:
 
 
 @dataclass(frozen=True)
+class IndexSettings:
+    """The index of contour points: it looks at all of a few, and into cells of similar ones when there are many."""
+
+    exact_below: int = 100_000  # vectors; up to there every one is looked at
+    cells: float = 4.0  # cells, in roots of the number of vectors
+    probes: int = 16  # cells that a search looks into
+    rescored: int = 4  # times as many as wanted are compared once more, in full precision
+
+    def __post_init__(self) -> None:
+        for name in ("cells", "probes", "rescored"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(self.exact_below >= 0, "exact_below", self.exact_below, "0 or more")
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -388,6 +403,7 @@ AnySettings = (
     | RingMatchSettings
     | AssembleSettings
     | SolveSettings
+    | IndexSettings
     | RingTrainSettings
     | CandidateSettings
     | JigsawSettings
@@ -405,6 +421,7 @@ Settings = TypeVar(
     RingMatchSettings,
     AssembleSettings,
     SolveSettings,
+    IndexSettings,
     RingTrainSettings,
     CandidateSettings,
     JigsawSettings,

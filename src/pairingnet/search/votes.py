@@ -3,22 +3,26 @@
 Votes count by how much better a partner is than what both points find anywhere (log-odds against the background), so
 that straight, plain edges, which fit everything, do not win. Votes of one join lie on one diagonal: where the source's
 contour runs forwards, the target's runs backwards. Only the best diagonal of a fragment counts.
+
+Partners come from an index of keys (`Keys`): those of a collection in memory, or those of an archive on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-Features = NDArray[np.float32]
+from pairingnet.search.index import FaissIndex, Features, Ids
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
 _BEST_OF_ALL = 0.97
-_EXACT_BELOW = 60_000  # keys
+_BLOCK = 64  # fragments that ask at a time
+_KEPT = 512  # others that a fragment's votes are kept for: memory grows with the fragments, not with their pairs
 
 
 class Searchable(Protocol):
@@ -34,64 +38,160 @@ class Searchable(Protocol):
     def key_level(self) -> Features: ...
 
 
+@dataclass(frozen=True, eq=False)
+class Partners:
+    """What points found, (Q, P) each: similarity, the fragment that owns the partner (-1: none), the partner's place
+    on its contour, and how well it goes with anything."""
+
+    similarity: Features
+    owner: Ids
+    place: Ids
+    level: Features
+
+
+class Keys(Protocol):
+    """Keys of many fragments, ready to be asked."""
+
+    def nearest(self, asking: Features, most: int) -> Partners:
+        """The best partners of queries (Q, D)."""
+
+
+class KeysInMemory:
+    """The keys of a collection; a fragment's number is its place in the collection."""
+
+    def __init__(self, pieces: Sequence[Searchable]) -> None:
+        counts = [len(piece.keys) for piece in pieces]
+        keys = np.concatenate([piece.keys for piece in pieces])
+        self._level = np.concatenate([piece.key_level for piece in pieces])
+        self._owner = np.repeat(np.arange(len(pieces)), counts)
+        self._place = np.concatenate([np.arange(count) for count in counts])
+        self._index = FaissIndex(keys.shape[1], lambda ids: keys[ids])
+        self._index.add(np.arange(len(keys)), keys)
+
+    def nearest(self, asking: Features, most: int) -> Partners:
+        """The best partners of queries (Q, D)."""
+        similarity, found = self._index.search(asking, min(most, len(self._owner)))
+        owner = np.where(found < 0, -1, self._owner[found])
+        return Partners(similarity, owner, self._place[found], self._level[found])
+
+
 def rank_by_votes(
     pieces: Sequence[Searchable], scale: float, most: int, every: int = 2, partners: int = 24
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The `most` best others of each of F fragments (F, K), -1 for none, and their scores."""
     count = len(pieces)
-    if count < 2:
-        return np.full((count, most), -1, dtype=np.intp), np.full((count, most), -np.inf, dtype=np.float32)
-    forth = _votes(pieces, scale, every, partners)
-    scores = forth + forth.T
-    np.fill_diagonal(scores, -np.inf)
-    kept = min(most, count - 1)
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :kept]
     ranked = np.full((count, most), -1, dtype=np.intp)
     told = np.full((count, most), -np.inf, dtype=np.float32)
-    ranked[:, :kept] = best
-    told[:, :kept] = np.take_along_axis(scores, best, axis=1)
+    if count < 2:
+        return ranked, told
+    forth = _all_votes(pieces, KeysInMemory(pieces), scale, every, partners)
+    both = csr_array(forth + forth.T)
+    for number in range(count):
+        row = slice(both.indptr[number], both.indptr[number + 1])
+        others, scores = _filled(
+            both.indices[row].astype(np.int64), both.data[row], number, min(most, count - 1), count
+        )
+        ranked[number, : len(others)], told[number, : len(others)] = others, scores
     return ranked, told
 
 
-def _votes(pieces: Sequence[Searchable], scale: float, every: int, partners: int) -> NDArray[np.float32]:
-    """(F, F): how much the points of each fragment vote for each other one."""
-    keys = np.concatenate([piece.keys for piece in pieces])
-    of_key = np.concatenate([piece.key_level for piece in pieces])
-    owner = np.repeat(np.arange(len(pieces)), [len(piece.keys) for piece in pieces])
-    place = np.concatenate([np.arange(len(piece.keys)) for piece in pieces])
+def votes_of(
+    piece: Searchable, keys: Keys, scale: float, own: int = -1, every: int = 2, partners: int = 24
+) -> tuple[Ids, Features]:
+    """The fragments that one fragment's points vote for (C,), the best first, and their scores (C,).
+
+    own: the number of the fragment itself, where it is among the keys.
+    """
+    _, owners, scores = _votes([piece], [own], keys, scale, every, partners)
+    order = np.lexsort((owners, -scores))
+    return owners[order], scores[order]
+
+
+def votes_between(source: Searchable, target: Searchable, scale: float, every: int = 2, partners: int = 2) -> float:
+    """How much the points of one fragment vote for one other, when only that one is asked."""
+    similarity = source.queries[::every] @ target.keys.T
+    partners = min(partners, similarity.shape[1])
+    place = np.argpartition(-similarity, partners - 1, axis=1)[:, :partners].astype(np.int64)
+    near = np.take_along_axis(similarity, place, axis=1)
+    strength = np.clip(scale * near - 0.5 * (source.query_level[::every, None] + target.key_level[place]), 0, None)
+    asked_at = np.arange(len(source.queries))[::every]
+    _, _, score = _best_diagonals(np.zeros(len(near), np.int64), asked_at, np.zeros_like(place), place, strength)
+    return float(score[0]) if len(score) else 0.0
+
+
+def _filled(others: Ids, scores: Features, number: int, most: int, count: int) -> tuple[Ids, Features]:
+    """The best others of a fragment; where too few have votes, the first of those without any."""
+    order = np.lexsort((others, -scores))[:most]
+    others, scores = others[order], scores[order]
+    if len(others) < most:
+        rest = np.setdiff1d(np.arange(min(count, 2 * most + 1)), [*others, number])[: most - len(others)]
+        others, scores = np.concatenate([others, rest]), np.concatenate([scores, np.zeros(len(rest), np.float32)])
+    return others, scores
+
+
+def _all_votes(
+    pieces: Sequence[Searchable], keys: Keys, scale: float, every: int, partners: int
+) -> csr_array[np.float32]:
+    """(F, F), sparse: how much the points of each fragment vote for the others that they vote for most."""
+    count = len(pieces)
+    parts = []
+    for first in range(0, count, _BLOCK):
+        asking = range(first, min(first + _BLOCK, count))
+        voters, owners, scores = _votes([pieces[i] for i in asking], asking, keys, scale, every, partners)
+        parts += [_most(owners[own], scores[own], number) for number, own in _runs(voters, asking)]
+    numbers, owners, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return csr_array((scores, (numbers, owners)), shape=(count, count))
+
+
+def _most(owners: Ids, scores: Features, number: int) -> tuple[Ids, Ids, Features]:
+    """Only the votes that count most, with the number of the fragment that gave them."""
+    if len(owners) > _KEPT:
+        kept = np.lexsort((owners, -scores))[:_KEPT]
+        owners, scores = owners[kept], scores[kept]
+    return np.full(len(owners), number), owners, scores
+
+
+def _runs(voters: Ids, numbers: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """Where each number's entries lie among voters, which are sorted."""
+    edges = np.searchsorted(voters, [*numbers, numbers[-1] + 1])
+    for number, first, last in zip(numbers, edges[:-1], edges[1:], strict=True):
+        yield number, slice(int(first), int(last))
+
+
+def _votes(
+    pieces: Sequence[Searchable], numbers: Sequence[int], keys: Keys, scale: float, every: int, partners: int
+) -> tuple[Ids, Ids, Features]:
+    """(V,) each: a fragment that votes, one that it votes for, and how much."""
     asking = np.concatenate([piece.queries[::every] for piece in pieces])
     of_query = np.concatenate([piece.query_level[::every] for piece in pieces])
     asked_at = np.concatenate([np.arange(len(piece.queries))[::every] for piece in pieces])
-    asker = np.repeat(np.arange(len(pieces)), [len(piece.queries[::every]) for piece in pieces])
-    similarity, partner = _nearest(keys, asking, partners)
-    strength = scale * similarity - 0.5 * (of_query[:, None] + of_key[partner])
-    strength = np.clip(strength, 0, None)
-    strength[owner[partner] == asker[:, None]] = 0
-    return _best_diagonals(asker, asked_at, owner[partner], place[partner], strength, len(pieces))
+    asker = np.repeat(np.asarray(numbers), [len(piece.queries[::every]) for piece in pieces])
+    found = keys.nearest(asking, partners)
+    strength = np.clip(scale * found.similarity - 0.5 * (of_query[:, None] + found.level), 0, None)
+    strength[(found.owner == asker[:, None]) | (found.owner < 0)] = 0
+    return _best_diagonals(asker, asked_at, found.owner, found.place, strength)
 
 
-def _best_diagonals(
-    asker: NDArray[np.intp],
-    asked_at: NDArray[np.intp],
-    owner: NDArray[np.intp],
-    place: NDArray[np.intp],
-    strength: NDArray[np.float32],
-    count: int,
-) -> NDArray[np.float32]:
-    """(F, F): the sum of votes on the best diagonal; bins overlap by half, so that none is cut in two."""
-    best = np.zeros((count, count), dtype=np.float32)
+def _best_diagonals(asker: Ids, asked_at: Ids, owner: Ids, place: Ids, strength: Features) -> tuple[Ids, Ids, Features]:
+    """(V,) each: fragment, voted for, and the sum of votes on the best diagonal; in rising order of both.
+
+    Bins overlap by half, so that no diagonal is cut in two.
+    """
     rows, columns = np.nonzero(strength)
     a, b, value = asker[rows], owner[rows, columns], strength[rows, columns]
     diagonal = asked_at[rows] + place[rows, columns]
+    count = int(b.max(initial=0)) + 1
+    pairs, of_pair = np.unique(a * count + b, return_inverse=True)
+    best = np.zeros(len(pairs), dtype=np.float32)
     for shift in (0, _BAND // 2):
         bins = (diagonal + shift) // _BAND
         width = int(bins.max(initial=0)) + 1
-        code = (a * count + b) * width + bins
+        code = of_pair * width + bins
         order = np.argsort(code, kind="stable")
         unique, first = np.unique(code[order], return_index=True)
         total = np.add.reduceat(value[order], first) if len(unique) else np.zeros(0)
-        np.maximum.at(best.reshape(-1), unique // width, total.astype(np.float32))
-    return best
+        np.maximum.at(best, unique // width, total.astype(np.float32))
+    return pairs // count, pairs % count, best
 
 
 def background_levels(points: Features, background: Features, scale: float) -> Features:
@@ -104,19 +204,3 @@ def background_levels(points: Features, background: Features, scale: float) -> F
     place = int(_BEST_OF_ALL * (len(background) - 1))
     logits = scale * (points @ background.T)
     return np.partition(logits, place, axis=1)[:, place].astype(np.float32)  # a copy: a view would keep all of it
-
-
-def _nearest(keys: Features, asking: Features, partners: int) -> tuple[Features, NDArray[np.intp]]:
-    """Similarities and numbers (Q, P) of the nearest keys."""
-    partners = min(partners, len(keys))
-    if len(keys) < _EXACT_BELOW:
-        index: faiss.Index = faiss.IndexFlatIP(keys.shape[1])
-    else:
-        cells = int(4 * np.sqrt(len(keys)))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(keys.shape[1]), keys.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
-        index.nprobe = 12
-        rng = np.random.default_rng(0)
-        index.train(keys[rng.choice(len(keys), min(len(keys), 40 * cells), replace=False)])
-    index.add(keys)
-    similarity, number = index.search(np.ascontiguousarray(asking), partners)
-    return np.where(number < 0, -1, similarity), np.where(number < 0, 0, number)
