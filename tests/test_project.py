@@ -14,6 +14,7 @@ import pytest
 
 import pairingnet
 from pairingnet.config import (
+    ArchiveSettings,
     AssembleSettings,
     CandidateSettings,
     IndexSettings,
@@ -53,6 +54,7 @@ LAYERS = [
     "review",
     "pipeline",
     "api",
+    "archive",
     "synth",
     "evaluate",
     "train",
@@ -187,6 +189,7 @@ def test_the_readme_shows_the_two_commands() -> None:
         AssembleSettings,
         SolveSettings,
         IndexSettings,
+        ArchiveSettings,
         CandidateSettings,
         JigsawSettings,
         JigsawTrainSettings,

@@ -262,6 +262,26 @@ class IndexSettings:
 
 
 @dataclass(frozen=True)
+class ArchiveSettings:
+    """A collection that grows: how its fragments are found and searched; fixed when the archive is made."""
+
+    candidates: int = 30  # of each new fragment, that are laid on it
+    ask_every: int = 2  # every n-th contour point of a fragment asks
+    keep_every: int = 2  # every n-th contour point of a fragment is in the index
+    partners: int = 12  # that a contour point finds
+    least: float = 0.02  # joins below this probability are not kept
+    bank_until: int = 2048  # fragments; up to there the background is drawn anew whenever their number has doubled
+    prepare: PrepareSettings = PrepareSettings()
+    index: IndexSettings = IndexSettings()
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "ask_every", "keep_every", "partners"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(0 <= self.least < 1, "least", self.least, "at least 0 and below 1")
+        _require(self.bank_until >= 0, "bank_until", self.bank_until, "0 or more")
+
+
+@dataclass(frozen=True)
 class TrainSettings:
     """How the paper's network is trained; the defaults are the paper's and its published code's."""
 
@@ -404,6 +424,7 @@ AnySettings = (
     | AssembleSettings
     | SolveSettings
     | IndexSettings
+    | ArchiveSettings
     | RingTrainSettings
     | CandidateSettings
     | JigsawSettings
@@ -422,6 +443,7 @@ Settings = TypeVar(
     AssembleSettings,
     SolveSettings,
     IndexSettings,
+    ArchiveSettings,
     RingTrainSettings,
     CandidateSettings,
     JigsawSettings,
@@ -445,16 +467,28 @@ def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the
 def solve_settings(values: Mapping[str, Any]) -> SolveSettings:
     """Settings of the main job; those of its stages as `prepare.name` and `assemble.name`, or as tables."""
     flat = _flat(values)
-
-    def of(stage: str) -> dict[str, Any]:
-        return {n.removeprefix(f"{stage}."): v for n, v in flat.items() if n.startswith(f"{stage}.")}
-
-    own = with_values(SolveSettings(), {n: v for n, v in flat.items() if "." not in n}, "solve")
+    own = with_values(SolveSettings(), _of(flat, ""), "solve")
     return replace(
         own,
-        prepare=with_values(own.prepare, of("prepare"), "prepare"),
-        assemble=with_values(own.assemble, of("assemble"), "assemble"),
+        prepare=with_values(own.prepare, _of(flat, "prepare"), "prepare"),
+        assemble=with_values(own.assemble, _of(flat, "assemble"), "assemble"),
     )
+
+
+def archive_settings(values: Mapping[str, Any]) -> ArchiveSettings:
+    """Settings of an archive; those of its stages as `prepare.name` and `index.name`, or as tables."""
+    flat = _flat(values)
+    own = with_values(ArchiveSettings(), _of(flat, ""), "archive")
+    return replace(
+        own,
+        prepare=with_values(own.prepare, _of(flat, "prepare"), "prepare"),
+        index=with_values(own.index, _of(flat, "index"), "index"),
+    )
+
+
+def _of(flat: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The values of one stage; "" for those of none."""
+    return {n.rpartition(".")[2]: v for n, v in flat.items() if n.rpartition(".")[0] == stage}
 
 
 def network_and_training(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

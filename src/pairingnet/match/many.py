@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from pairingnet.engine.local import run_jobs
 from pairingnet.match.ring import RingFeatures, RingMethod
 from pairingnet.match.store import read_features
 from pairingnet.types import PairMatch
+
+Name = TypeVar("Name", str, int)
 
 _CHUNK = 64  # pairs in a job
 _TILE = 200  # fragments
@@ -38,12 +41,22 @@ def match_many(
     done: Callable[[Sequence[PairMatch]], None] | None = None,
 ) -> list[PairMatch]:
     """Match pairs of fragment ids; in their order. `done` gets each handful of matches as soon as it is known."""
+    return match_in_tiles(partial(_match_chunk, source), pairs, jobs, done)
+
+
+def match_in_tiles(
+    match: Callable[[list[tuple[Name, Name]]], list[PairMatch]],
+    pairs: Sequence[tuple[Name, Name]],
+    jobs: int = 0,
+    done: Callable[[Sequence[PairMatch]], None] | None = None,
+) -> list[PairMatch]:
+    """Let `match` work on handfuls of pairs that share fragments; the matches in the order of the pairs."""
     # Blocks of sources against blocks of targets: what a process has read is used many times before it goes.
     number = {name: i for i, name in enumerate(sorted({name for pair in pairs for name in pair}))}
     tiles = [(number[a] // _TILE, number[b] // _TILE, number[a], number[b]) for a, b in pairs]
     ordered = sorted(range(len(pairs)), key=lambda i: tiles[i])
     chunks = [[pairs[i] for i in ordered[first : first + _CHUNK]] for first in range(0, len(ordered), _CHUNK)]
-    parts = run_jobs(partial(_match_chunk, source), chunks, jobs, "matching", done)
+    parts = run_jobs(match, chunks, jobs, "matching", done)
     found = [match for part in parts for match in part]
     by_place = dict(zip(ordered, found, strict=True))
     return [by_place[i] for i in range(len(pairs))]

@@ -16,7 +16,7 @@ from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
-from pairingnet.match.weights import RingModel
+from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.ring import KEY, QUERY, pack_strips
 from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import background_levels, rank_by_votes
@@ -24,7 +24,7 @@ from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 1.0  # steps; scanning alone makes clean edges look as if they had lost less than this
-_BANK = 2048  # points of a collection that tell what anything in it is like
+BANK = 2048  # points of a collection that tell what anything in it is like
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +84,15 @@ class RingMethod:
                 )
             yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline.at_step(fragment.contour, self.step_px))
 
-    def know(self, features: Sequence[RingFeatures]) -> list[RingFeatures]:
-        """The same features, each point with how well it goes with anything in the collection."""
+    def know(self, features: Sequence[RingFeatures], bank: Bank | None = None) -> list[RingFeatures]:
+        """The same features, each point with how well it goes with anything in the collection.
+
+        bank: points of the collection, queries and keys (B, D), where these features are only a part of it.
+        """
         if not features:
             return []
-        queries, keys = (
-            _background([getattr(each.side, name) for each in features], self.model.bank.get(name))
-            for name in ("queries", "keys")
-        )
+        own = bank or {name: _some([getattr(each.side, name) for each in features]) for name in ("queries", "keys")}
+        queries, keys = (self._with_shipped(own, name) for name in ("queries", "keys"))
         return [
             replace(
                 each,
@@ -104,6 +105,11 @@ class RingMethod:
             )
             for each in features
         ]
+
+    def _with_shipped(self, own: Bank, name: str) -> NDArray[np.float32]:
+        """(B, D): points of the collection, and those that ship: two pieces alone would only know each other."""
+        shipped = self.model.bank.get(name)
+        return own[name] if shipped is None else np.concatenate([own[name], shipped])
 
     def rank(self, features: Sequence[RingFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """The `most` best candidates of each fragment."""
@@ -174,11 +180,8 @@ class RingMethod:
         return np.asarray((0.5 * self.scale * source.asking) @ target.asked.T)
 
 
-def _background(
-    own: Sequence[NDArray[np.float32]], bank: NDArray[np.float32] | None, rng_seed: int = 0
-) -> NDArray[np.float32]:
-    """(B, D): some points of the collection, and those that ship: two pieces alone would only know each other."""
+def _some(own: Sequence[NDArray[np.float32]], rng_seed: int = 0) -> NDArray[np.float32]:
+    """(B, D): some points of a collection."""
     rng = np.random.default_rng(rng_seed)
     points = np.concatenate(own)
-    some = points[rng.choice(len(points), min(_BANK, len(points)), replace=False)]
-    return some if bank is None else np.concatenate([some, bank])
+    return points[rng.choice(len(points), min(BANK, len(points)), replace=False)]

@@ -166,6 +166,8 @@ class FaissIndex:
 def compared_again(queries: Features, ids: Ids, exact: Lookup) -> Features:
     """(Q, K): inner products of queries (Q, D) with the vectors themselves; minus infinity where the id is -1."""
     known = ids >= 0
+    if not known.any():
+        return np.full(ids.shape, -np.inf, dtype=np.float32)
     vectors = exact(np.where(known, ids, ids.max(initial=0)).reshape(-1)).reshape(*ids.shape, -1)
     return np.where(known, np.einsum("qd,qkd->qk", queries, vectors), -np.inf).astype(np.float32)
 

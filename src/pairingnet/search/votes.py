@@ -107,18 +107,6 @@ def votes_of(
     return owners[order], scores[order]
 
 
-def votes_between(source: Searchable, target: Searchable, scale: float, every: int = 2, partners: int = 2) -> float:
-    """How much the points of one fragment vote for one other, when only that one is asked."""
-    similarity = source.queries[::every] @ target.keys.T
-    partners = min(partners, similarity.shape[1])
-    place = np.argpartition(-similarity, partners - 1, axis=1)[:, :partners].astype(np.int64)
-    near = np.take_along_axis(similarity, place, axis=1)
-    strength = np.clip(scale * near - 0.5 * (source.query_level[::every, None] + target.key_level[place]), 0, None)
-    asked_at = np.arange(len(source.queries))[::every]
-    _, _, score = _best_diagonals(np.zeros(len(near), np.int64), asked_at, np.zeros_like(place), place, strength)
-    return float(score[0]) if len(score) else 0.0
-
-
 def _filled(others: Ids, scores: Features, number: int, most: int, count: int) -> tuple[Ids, Features]:
     """The best others of a fragment; where too few have votes, the first of those without any."""
     order = np.lexsort((others, -scores))[:most]

@@ -1,0 +1,340 @@
+"""An archive folder, opened: what it is made with, its fragments, its index.
+
+ARCHIVE/archive.sqlite        the catalogue; what it does not know does not count
+        weights.safetensors   the network, so that all features come from the same one
+        segments/             features (`store.py`)
+        banks/B.npz           points of the collection that tell what anything in it is like
+        index/N/              the index and which fragments are in it; derived, made again where it is missing
+        lock.sqlite           held by the one process that writes
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from pairingnet.archive.catalogue import FILE_NAME, Catalogue, Entry
+from pairingnet.archive.store import Store, first_id, point_ids, sync_folder
+from pairingnet.config import ArchiveSettings, archive_settings, as_dict
+from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.io.files import write_whole
+from pairingnet.io.resume import content_mark
+from pairingnet.match.ring import BANK, RingFeatures, RingMethod
+from pairingnet.match.weights import SHIPPED, Bank, load_model
+from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
+from pairingnet.search.votes import Partners
+
+FAISS = "faiss"
+_WEIGHTS = "weights.safetensors"
+_VECTORS = "vectors.faiss"
+_INCLUDED = "fragments.npy"
+_SYNC_BLOCK = 512  # fragments
+
+
+def init_archive(
+    folder: Path,
+    settings: ArchiveSettings | None = None,
+    weights: Path = SHIPPED,
+    step_px: float | None = None,
+    index: str = FAISS,
+) -> None:
+    """Make an empty archive; the step of its contours is fixed now, or by what is added first."""
+    if (folder / FILE_NAME).exists():
+        raise CollectionError(f"{folder} is an archive already.", "Add to it with 'pairingnet archive add'.")
+    left = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if left - {_WEIGHTS, f".{FILE_NAME}"}:  # those are what an interrupted start leaves
+        raise CollectionError(f"{folder} is not empty.", "Choose a new folder, so that nothing is lost.")
+    if step_px is not None and step_px < 1:
+        raise SettingsError(f"The step is {step_px} px.", "It must be 1 or more.")
+    width = load_model(weights).network.settings.features  # refuses what is no weights file
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / _WEIGHTS, lambda file: _copy(weights, file))
+    facts = {
+        "name": uuid.uuid4().hex,
+        "settings": as_dict(settings or ArchiveSettings()),
+        "weights": content_mark(weights),
+        "width": width,
+        "step_px": step_px,
+        "index": index,
+        "bank": 0,
+        "bank_fragments": 0,
+    }
+    Catalogue.create(folder, facts)
+    sync_folder(folder)
+
+
+class Archive:
+    """An open archive. Reading needs nothing else; writing happens inside `writing`."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.catalogue = Catalogue(self.folder)
+        facts = self.catalogue.facts()
+        self.settings = archive_settings(facts["settings"])
+        self.store = Store(self.folder / "segments", int(facts["width"]))
+        self.weights = self.folder / _WEIGHTS
+        if not self.weights.is_file() or content_mark(self.weights) != facts["weights"]:
+            self.close()
+            raise CollectionError(
+                f"{self.weights} is not what the archive was made with ({facts['weights']}).",
+                "Get it from a backup: other weights cannot read these features.",
+            )
+
+    def close(self) -> None:
+        self.catalogue.close()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def step_px(self) -> float | None:
+        """The step of all contours; None before the first fragment is added."""
+        told = self.catalogue.facts()["step_px"]
+        return None if told is None else float(told)
+
+    @property
+    def bank_number(self) -> int:
+        return int(self.catalogue.facts()["bank"])
+
+    @cached_property
+    def method(self) -> RingMethod:
+        """The network at the archive's scale."""
+        if self.step_px is None:
+            raise CollectionError(f"{self.folder} is empty.", "Add scans with 'pairingnet archive add'.")
+        return RingMethod(load_model(self.weights), self.step_px)
+
+    def check_sizes(self) -> None:
+        """Refuse an archive whose files are shorter than what counts; done whenever one is opened to be used."""
+        short = self.store.missing(self.catalogue.ends(), self.bank_number)
+        if short:
+            raise CollectionError(
+                f"{short[0]} is shorter than it should be.", f"Run 'pairingnet archive check {self.folder}'."
+            )
+
+    def read(self, entry: Entry) -> RingFeatures:
+        """A fragment's features."""
+        return self.store.read(entry.id, entry.place, self.bank_number)
+
+    def bank(self, number: int | None = None) -> Bank:
+        """Points of the collection, queries and keys (B, D); empty before there are any."""
+        number = self.bank_number if number is None else number
+        empty = np.zeros((0, self.store.width), np.float32)
+        if number == 0:
+            return {"queries": empty, "keys": empty}
+        path = self._bank_path(number)
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name].astype(np.float32) for name in ("queries", "keys")}
+        except (OSError, ValueError, KeyError) as error:
+            raise CollectionError(
+                f"{path} cannot be read ({error}).", f"Run 'pairingnet archive check {self.folder}'."
+            ) from None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Only one process at a time; the lock ends with the process, however it ends."""
+        lock = sqlite3.connect(self.folder / "lock.sqlite", timeout=0, isolation_level=None)
+        try:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                problem = f"Another process is writing to {self.folder}."
+                raise CollectionError(problem, "Wait until it is done.") from None
+            yield
+        finally:
+            lock.close()
+
+    # Background
+
+    def refresh_bank(self) -> bool:
+        """Draw the background anew where the number of fragments has doubled since; whether it was.
+
+        Levels of all fragments follow. They and the bank are on disk before the catalogue names them.
+        """
+        facts = self.catalogue.facts()
+        before, count = int(facts["bank_fragments"]), self.catalogue.count()
+        if count == 0 or count < 2 * before or before >= max(1, self.settings.bank_until):
+            return False
+        self.draw_bank()
+        return True
+
+    def draw_bank(self) -> None:
+        """A new bank from the fragments that are there, and the levels by it."""
+        entries = self.catalogue.entries()
+        number = self.bank_number + 1
+        bank = self._some_points(entries, number)
+        path = self._bank_path(number)
+        write_whole(path, lambda file: _save_bank(file, bank))
+        sync_folder(path.parent)
+        for entry in entries:
+            # Levels are not asked of the old bank: it may be what has to be replaced.
+            known = self.method.know([self.store.read(entry.id, entry.place, None)], bank)[0].side
+            levels = np.stack([known.query_level, known.key_level], axis=1)
+            self.store.write_levels(entry.place, number, levels)
+        self.store.settle_levels(number, self.catalogue.ends())
+        with self.catalogue.transaction():
+            self.catalogue.state({"bank": number, "bank_fragments": len(entries)})
+        self.store.drop_levels(but=number)
+        for old in path.parent.glob("*.npz"):
+            if old != path:
+                old.unlink(missing_ok=True)
+
+    def _some_points(self, entries: Sequence[Entry], number: int) -> Bank:
+        """Points at random, every contour point with the same chance."""
+        rng = np.random.default_rng(number)
+        ends = np.cumsum([entry.place.count for entry in entries])
+        chosen = np.sort(rng.choice(int(ends[-1]), min(BANK, int(ends[-1])), replace=False))
+        owner = np.searchsorted(ends, chosen, side="right")
+        within = chosen - (ends - [entry.place.count for entry in entries])[owner]
+        ids = np.array([first_id(entries[i].place) for i in owner], dtype=np.int64) + within
+        return {name: self.store.rows_of(name, ids) for name in ("queries", "keys")}
+
+    def _bank_path(self, number: int) -> Path:
+        return self.folder / "banks" / f"{number}.npz"
+
+    # Index
+
+    def keys(self) -> ArchiveKeys:
+        """The keys of all fragments, ready to be asked; an index that is behind catches up first, in memory."""
+        self.check_sizes()
+        table = Table.of(self.catalogue.entries())
+        index, included = self._open_index(reading=True)
+        if not np.array_equal(included, table.numbers):
+            index, included = self._open_index(reading=False)
+            self._catch_up(index, included, table)
+        return ArchiveKeys(index, table, self.store, self.bank_number)
+
+    def update_index(self, from_nothing: bool = False) -> bool:
+        """Bring the stored index up to date; whether there was anything to do. Only inside `writing`."""
+        table = Table.of(self.catalogue.entries())
+        if from_nothing:
+            shutil.rmtree(self.folder / "index", ignore_errors=True)
+        index, included = self._open_index(reading=False)
+        if np.array_equal(included, table.numbers) and self._stored() is not None:
+            return False
+        self._catch_up(index, included, table)
+        self._save_index(index, table)
+        return True
+
+    def index_is_broken(self) -> bool:
+        """Whether the stored index cannot be read, or holds another number of vectors than it says."""
+        stored = self._stored()
+        if stored is None:
+            return False
+        index, included = self._open_index(reading=False)
+        every = self.settings.keep_every
+        return len(index) != sum(len(point_ids(place, every)) for place in self.catalogue.places(included.tolist()))
+
+    def _open_index(self, reading: bool) -> tuple[VectorIndex, Ids]:
+        """The stored index, or an empty one, and the numbers of the fragments in it."""
+        nothing = np.zeros(0, dtype=np.int64)
+        stored = self._stored()
+        if stored is None:
+            return FaissIndex(self.store.width, self._exact, self.settings.index), nothing
+        try:
+            included = np.load(stored / _INCLUDED, allow_pickle=False)
+            path = stored / _VECTORS
+            return FaissIndex.open(path, self.store.width, self._exact, self.settings.index, reading), included
+        except (CollectionError, OSError, ValueError):  # it is derived: a broken one is as good as none
+            return FaissIndex(self.store.width, self._exact, self.settings.index), nothing
+
+    def _exact(self, ids: Ids) -> Features:
+        return self.store.rows_of("keys", ids)
+
+    def _catch_up(self, index: VectorIndex, included: Ids, table: Table) -> None:
+        """Take out what is gone, put in what has come."""
+        gone = np.setdiff1d(included, table.numbers)
+        if len(gone):
+            index.remove(np.concatenate([point_ids(place) for place in self.catalogue.places(gone.tolist())]))
+        there = set(included.tolist())
+        new = [entry for entry in table.entries if entry.number not in there]
+        for first in range(0, len(new), _SYNC_BLOCK):
+            block = new[first : first + _SYNC_BLOCK]
+            every = self.settings.keep_every
+            ids = np.concatenate([point_ids(entry.place, every) for entry in block])
+            index.add(ids, np.concatenate([self.store.keys_of(entry.place)[::every] for entry in block]))
+
+    def _save_index(self, index: VectorIndex, table: Table) -> None:
+        """Store index and list together: a folder with both appears at once, then the old one goes."""
+        before = self._stored()
+        number = 1 if before is None else int(before.name) + 1
+        root = self.folder / "index"
+        beside = root / f".{number:06d}"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        if isinstance(index, FaissIndex):
+            index.path = beside / _VECTORS
+        index.save()
+        np.save(beside / _INCLUDED, table.numbers, allow_pickle=False)
+        for path in beside.iterdir():
+            _sync_file(path)
+        beside.rename(root / f"{number:06d}")
+        sync_folder(root)
+        if before is not None:
+            shutil.rmtree(before, ignore_errors=True)
+
+    def _stored(self) -> Path | None:
+        """The folder of the newest index that was stored whole."""
+        found = sorted(path for path in (self.folder / "index").glob("[0-9]*") if (path / _INCLUDED).is_file())
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Which rows are whose: entries (F,), their numbers (F,), and the ids of their first points (F,), rising."""
+
+    entries: Sequence[Entry]
+    numbers: Ids
+    firsts: Ids
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Table:
+        # Numbers and rows rise together: both are given in the order of adding.
+        numbers = np.array([entry.number for entry in entries], dtype=np.int64)
+        firsts = np.array([first_id(entry.place) for entry in entries], dtype=np.int64)
+        return cls(entries, numbers, firsts)
+
+
+class ArchiveKeys:
+    """The keys of an archive, to be asked by `search.votes`; a fragment's number is that of the catalogue."""
+
+    def __init__(self, index: VectorIndex, table: Table, store: Store, bank: int) -> None:
+        self.index, self.table, self._store, self._bank = index, table, store, bank
+
+    def nearest(self, asking: Features, most: int) -> Partners:
+        """The best partners of queries (Q, D)."""
+        similarity, found = self.index.search(asking, most)
+        known = found >= 0
+        row = np.searchsorted(self.table.firsts, found, side="right") - 1
+        owner = np.where(known, self.table.numbers[row] if len(self.table.numbers) else -1, -1)
+        place = np.where(known, found - (self.table.firsts[row] if len(self.table.firsts) else 0), 0)
+        level = np.zeros(found.shape, dtype=np.float32)
+        level[known] = self._store.key_levels(found[known], self._bank)
+        return Partners(similarity, owner, place, level)
+
+
+def _copy(source: Path, file: Path) -> None:
+    file.write_bytes(source.read_bytes())
+    _sync_file(file)
+
+
+def _save_bank(file: Path, bank: Bank) -> None:
+    np.savez(file, **{name: values.astype(np.float16) for name, values in bank.items()})  # type: ignore[arg-type]
+    _sync_file(file)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())

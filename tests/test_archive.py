@@ -1,0 +1,343 @@
+"""Archives: what is added stays, what changed is replaced, what breaks is said and mended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pairingnet.archive.add import add, remove
+from pairingnet.archive.catalogue import Catalogue
+from pairingnet.archive.check import check
+from pairingnet.archive.folder import Archive, init_archive
+from pairingnet.archive.joins import candidates_of, find_joins, search
+from pairingnet.config import ArchiveSettings, IndexSettings
+from pairingnet.errors import CollectionError, ImageError, SettingsError
+from pairingnet.io.collection import Collection
+from pairingnet.io.run import read_joins, read_matches
+from pairingnet.match.verify import Verifier
+from pairingnet.match.weights import RingModel, save_model
+from pairingnet.models.ring import RingNet
+from pairingnet.prepare.files import read_fragment
+from pairingnet.prepare.load import load_fragment
+from pairingnet.search.votes import rank_by_votes
+from tests.test_ring_matching import TINY
+from tests.test_solve import SAMPLE, pieces_of, run
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_model(path, RingModel(RingNet(TINY), Verifier.plain()), {"made": "for a test"})
+    return path
+
+
+@pytest.fixture
+def scans(torn: Collection, tmp_path: Path) -> Path:
+    """Nine pieces of one picture."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for record in torn.fragments[:9]:
+        shutil.copy2(torn.folder / record.image, folder)
+    return folder
+
+
+@pytest.fixture
+def empty(weights: Path, tmp_path: Path) -> Path:
+    init_archive(tmp_path / "archive", ArchiveSettings(least=0.0), weights)
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def archive(empty: Path, scans: Path) -> Iterator[Archive]:
+    with Archive(empty) as opened:
+        add(opened, [scans])
+        yield opened
+
+
+def ids(archive: Archive) -> list[str]:
+    return [entry.id for entry in archive.catalogue.entries()]
+
+
+def test_features_are_those_of_the_scans(archive: Archive, scans: Path, torn: Collection) -> None:
+    entries = archive.catalogue.entries()
+    assert [entry.id for entry in entries] == [record.id for record in torn.fragments[:9]]
+    made = archive.method.features([read_fragment(scans / f"{entry.id}.png") for entry in entries])
+    for entry, expected in zip(entries, made, strict=True):
+        found = archive.read(entry)
+        assert np.abs(found.side.queries - expected.side.queries).max() < 1e-3
+        assert np.abs(found.points - expected.points).max() < 1e-3
+        assert np.array_equal(found.side.strip.colours, expected.side.strip.colours)
+        assert np.abs(found.outline.points - expected.outline.points).max() < 1e-3
+        known = archive.method.know([expected], archive.bank())[0].side
+        assert np.abs(found.side.query_level - known.query_level).max() < 0.1
+        assert np.abs(found.side.key_level - known.key_level).max() < 0.1
+
+
+def test_adding_again_does_nothing(archive: Archive, scans: Path, tmp_path: Path) -> None:
+    before = archive.catalogue.entries()
+    again = add(archive, [scans, scans / f"{before[0].id}.png"])
+    assert again.ids == () and archive.catalogue.entries() == before
+    for path in scans.iterdir():
+        path.touch()  # another time, the same content
+    assert add(archive, [scans]).known == 9 and archive.catalogue.entries() == before
+    copy = tmp_path / "copy"
+    shutil.copytree(scans, copy)
+    told = add(archive, [copy])
+    assert told.ids == () and told.known == 9 and "same content" in told.remarks[0]
+
+
+def test_a_moved_scan_is_the_same_scan(archive: Archive, scans: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    scans.rename(elsewhere)
+    assert add(archive, [elsewhere]).ids == ()
+    assert {Path(entry.path).parent for entry in archive.catalogue.entries()} == {elsewhere}
+    assert len(archive.catalogue.files()) == 9
+
+
+def test_a_changed_scan_replaces(archive: Archive, scans: Path, torn: Collection) -> None:
+    first, second = (scans / f"{record.id}.png" for record in torn.fragments[:2])
+    old = archive.catalogue.entries("id = ?", (first.stem,))[0]
+    find_joins(archive)
+    shutil.copy(torn.folder / torn.fragments[9].image, first)
+    told = add(archive, [scans])
+    assert told.ids == (first.stem,) and told.replaced == 1
+    new = archive.catalogue.entries("id = ?", (first.stem,))[0]
+    assert new.number > old.number and archive.read(new).points.shape != archive.read(old).points.shape
+    assert first.stem not in {name for join in archive.catalogue.joins() for name in (join.source, join.target)}
+    second.write_bytes(b"no picture any more")
+    told = add(archive, [scans])
+    assert told.ids == () and second.name in told.bad_files[0]
+    assert second.stem in ids(archive)  # what was there stays until something better comes
+
+
+def test_names_are_unique_and_stay(archive: Archive, scans: Path, torn: Collection, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    name = torn.fragments[0].id
+    shutil.copy(torn.folder / torn.fragments[9].image, other / f"{name}.png")
+    assert add(archive, [other]).ids == (f"{name}_2",)
+    assert add(archive, [scans, other]).ids == ()
+    with pytest.raises(ImageError, match="lies in the output"):
+        add(archive, [archive.folder / "segments"])
+
+
+def test_several_processes_make_the_same_archive(archive: Archive, scans: Path, weights: Path, tmp_path: Path) -> None:
+    init_archive(tmp_path / "two", ArchiveSettings(least=0.0), weights)
+    with Archive(tmp_path / "two") as other:
+        add(other, [scans], jobs=2)
+        assert [(e.number, e.id, e.place) for e in other.catalogue.entries()] == [
+            (e.number, e.id, e.place) for e in archive.catalogue.entries()
+        ]
+        joins = [find_joins(each, jobs=jobs).joins for each, jobs in ((archive, 1), (other, 2))]
+    assert [(j.source, j.target, j.score) for j in joins[0]] == [(j.source, j.target, j.score) for j in joins[1]]
+
+
+def test_removed_fragments_are_not_found(archive: Archive, torn: Collection) -> None:
+    gone = remove(archive, [torn.fragments[2].id, f"*{torn.fragments[3].id[-2:]}"])
+    assert gone == [torn.fragments[2].id, torn.fragments[3].id] and not set(gone) & set(ids(archive))
+    found = search(archive, [load_fragment(torn, torn.fragments[3].id)])
+    assert found and not {join.target for join in found} & set(gone)
+    with pytest.raises(CollectionError, match="nobody"):
+        remove(archive, ["nobody"])
+    assert check(archive).repaired == ()
+
+
+def test_a_removed_scan_can_come_back(archive: Archive, scans: Path, torn: Collection) -> None:
+    name = torn.fragments[2].id
+    remove(archive, [str(scans / f"{name}.png")])
+    assert name not in ids(archive)
+    assert add(archive, [scans]).ids == (name,)
+    assert len(ids(archive)) == 9
+
+
+def test_one_fragment_finds_what_all_together_find(archive: Archive) -> None:
+    """The archive's candidates are those of a search in memory, of which they are one half."""
+    entries = archive.catalogue.entries()
+    sides = [archive.read(entry).side for entry in entries]
+    ranked, _ = rank_by_votes(sides, archive.method.scale, 8)
+    keys = archive.keys()
+    for place, entry in enumerate(entries):
+        found = candidates_of(archive, keys, sides[place], own=entry.number)
+        assert entry.number not in found and len(set(found)) == len(found)
+        assert set(found) <= {entries[i].number for i in ranked[place]}
+
+
+def test_only_new_fragments_are_matched(archive: Archive, scans: Path, torn: Collection) -> None:
+    first = find_joins(archive)
+    assert first.searched == 9 and first.joins and 0 < first.matched <= 36
+    assert find_joins(archive).searched == 0
+    early = archive.catalogue.entries()[0].added
+    shutil.copy(torn.folder / torn.fragments[9].image, scans)
+    add(archive, [scans])
+    second = find_joins(archive)
+    new = torn.fragments[9].id
+    assert second.searched == 1 and second.matched <= 9
+    assert second.joins and all(new in (join.source, join.target) for join in second.joins)
+    late = archive.catalogue.entries()[-1].added
+    assert {(j.source, j.target) for j in find_joins(archive, late).joins} == {
+        (j.source, j.target) for j in second.joins
+    }
+    assert len(find_joins(archive, early).joins) == len(first.joins) + len(second.joins)
+    assert find_joins(archive, "2999-01-01").joins == ()
+
+
+def test_the_background_is_drawn_anew_when_the_archive_has_doubled(empty: Path, scans: Path) -> None:
+    files = sorted(scans.iterdir())
+    with Archive(empty) as archive:
+        numbers = []
+        for count in (1, 2, 3, 4, 7, 8):
+            add(archive, files[:count])
+            numbers.append((archive.catalogue.facts()["bank"], archive.catalogue.facts()["bank_fragments"]))
+        assert numbers == [(1, 1), (2, 2), (2, 2), (3, 4), (3, 4), (4, 8)]
+        assert len(list((archive.folder / "banks").iterdir())) == 1
+        assert len(list((archive.folder / "segments").glob("*/levels-*"))) == 1
+
+
+def test_large_archives_look_into_cells(scans: Path, weights: Path, tmp_path: Path, torn: Collection) -> None:
+    settings = ArchiveSettings(least=0.0, index=IndexSettings(exact_below=200, probes=1000))
+    init_archive(tmp_path / "cells", settings, weights, step_px=3.0)
+    init_archive(tmp_path / "flat", ArchiveSettings(least=0.0), weights, step_px=3.0)
+    found = []
+    for name in ("cells", "flat"):
+        with Archive(tmp_path / name) as archive:
+            for path in sorted(scans.iterdir()):
+                add(archive, [path])
+            remove(archive, [torn.fragments[1].id])
+            joins = search(archive, [load_fragment(torn, torn.fragments[9].id)])
+            found.append([(join.target, join.score) for join in joins])
+    assert found[0] == found[1] and len(found[0]) > 2
+
+
+def test_what_a_killed_process_leaves_is_cut_off(archive: Archive) -> None:
+    before = archive.catalogue.entries()
+    segment = archive.folder / "segments" / "000001"
+    sizes = {path: path.stat().st_size for path in segment.iterdir()}
+    for path in segment.iterdir():
+        with path.open("ab") as file:
+            file.write(b"\x07" * 1000)
+    (archive.folder / "segments" / "000002").mkdir()
+    (archive.folder / "segments" / "000002" / "keys.f2").write_bytes(b"\x07" * 128)
+    told = check(archive)
+    assert "cut off" in told.repaired[0] and told.lost == () and told.fragments == 9
+    assert {path: path.stat().st_size for path in segment.iterdir()} == sizes
+    assert archive.catalogue.entries() == before and check(archive).repaired == ()
+
+
+def test_a_lost_index_is_made_again(archive: Archive, torn: Collection) -> None:
+    asked = [load_fragment(torn, torn.fragments[9].id)]
+    before = [(join.target, join.score) for join in search(archive, asked)]
+    for damage in ("gone", "broken"):
+        index = next((archive.folder / "index").iterdir())
+        if damage == "gone":
+            shutil.rmtree(index)
+        else:
+            (index / "vectors.faiss").write_bytes(b"no index")
+        assert [(join.target, join.score) for join in search(archive, asked)] == before
+        assert check(archive).repaired == ("brought the index up to date",)
+        assert [(join.target, join.score) for join in search(archive, asked)] == before
+    assert check(archive, rebuild=True).repaired
+
+
+def test_broken_features_are_noticed_and_added_again(archive: Archive, scans: Path) -> None:
+    entry = archive.catalogue.entries()[4]
+    keys = archive.folder / "segments" / "000001" / "keys.f2"
+    data = bytearray(keys.read_bytes())
+    data[entry.place.first * 2 * archive.store.width + 5] ^= 0xFF
+    keys.write_bytes(data)
+    told = check(archive)
+    assert len(told.lost) == 1 and entry.id in told.lost[0] and told.fragments == 8
+    assert add(archive, [scans]).ids == (entry.id,) and check(archive).lost == ()
+
+
+def test_files_that_are_too_short_are_refused_then_mended(archive: Archive, scans: Path, torn: Collection) -> None:
+    last = archive.catalogue.entries()[-1]
+    path = archive.folder / "segments" / "000001" / "queries.f2"
+    path.write_bytes(path.read_bytes()[:-1000])
+    with Archive(archive.folder) as opened, pytest.raises(CollectionError, match="archive check"):
+        search(opened, [load_fragment(torn, torn.fragments[9].id)])
+    with Archive(archive.folder) as opened:
+        assert [last.id in line for line in check(opened).lost] == [True]
+        assert add(opened, [scans]).ids == (last.id,)
+        assert check(opened) == check(opened)
+    for lost in ("banks/*.npz", "segments/*/levels-*"):
+        next(archive.folder.glob(lost)).unlink()
+        with Archive(archive.folder) as opened:
+            assert "levels" in check(opened).repaired[0]
+            assert check(opened).repaired == ()
+
+
+def test_only_one_process_writes(archive: Archive, scans: Path) -> None:
+    with archive.writing(), Archive(archive.folder) as other:
+        assert len(ids(other)) == 9  # reading goes on
+        with pytest.raises(CollectionError, match="Another process"):
+            add(other, [scans])
+
+
+def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="archive init"):
+        Archive(scans)
+    with pytest.raises(CollectionError, match="already"):
+        init_archive(empty, None, weights)
+    with pytest.raises(CollectionError, match="not empty"):
+        init_archive(scans, None, weights)
+    with pytest.raises(SettingsError, match="step"):
+        init_archive(tmp_path / "new", None, weights, step_px=0.2)
+    with Archive(empty) as archive, pytest.raises(CollectionError, match="empty"):
+        search(archive, [])
+    with Archive(empty) as archive:
+        archive.catalogue.state({"version": 99})
+    with pytest.raises(CollectionError, match="version 99"):
+        Catalogue(empty)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "archive.sqlite").write_bytes(b"no database at all, but long enough to look at" * 20)
+    with pytest.raises(CollectionError, match="backup"):
+        Archive(tmp_path / "broken")
+
+
+def test_other_weights_are_refused(empty: Path) -> None:
+    (empty / "weights.safetensors").write_bytes(b"others")
+    with pytest.raises(CollectionError, match="not what the archive was made with"):
+        Archive(empty)
+
+
+def test_an_archive_from_the_command_line(tmp_path: Path) -> None:
+    """A torn picture in two deliveries, with the weights that ship: its joins are those that a search of all finds."""
+    names = pieces_of("spices")
+    for folder, part in (("first", names[1:7]), ("second", names[7:])):
+        (tmp_path / folder).mkdir()
+        for name in part:
+            shutil.copy(SAMPLE / f"{name}.jpg", tmp_path / folder)
+    (tmp_path / "second" / "broken.jpg").write_bytes(b"this is no picture")
+    archive = tmp_path / "archive"
+    assert run("archive", "init", archive, "--set", "index.probes=8").returncode == 0
+    result = run("archive", "add", archive, tmp_path / "first", "--each")
+    assert result.returncode == 0 and result.stdout.splitlines()[:6] == names[1:7]
+    first = json.loads(run("archive", "joins", archive, "--json").stdout)
+    result = run("archive", "add", archive, tmp_path / "second", "--json")
+    assert result.returncode == 1 and json.loads(result.stdout)["fragments"] == len(names) - 1
+    result = run("archive", "joins", archive, "--json", "--out", tmp_path / "joins.json")
+    second = json.loads(result.stdout)
+    assert first["searched"] == 6 and second["searched"] == len(names) - 7
+    sure = {frozenset((j["source"], j["target"])) for j in first["joins"] + second["joins"] if j["probability"] > 0.9}
+    told = json.loads(run("archive", "search", archive, SAMPLE / f"{names[0]}.jpg", "--json").stdout)["joins"]
+    sure |= {frozenset((j["source"], j["target"])) for j in told if j["probability"] > 0.9}
+    assert len(read_matches(tmp_path / "joins.json")) >= len(second["joins"])
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for name in names:
+        shutil.copy(SAMPLE / f"{name}.jpg", scans)
+    assert run("solve", scans, tmp_path / "run", "--jobs", 1).returncode == 0
+    expected = {
+        frozenset((j.source, j.target)) for j in read_joins(tmp_path / "run" / "joins.jsonl") if j.probability > 0.95
+    }
+    assert len(expected) >= 5 and len(expected - sure) <= 1
+    assert "all is well" in run("archive", "check", archive).stdout
+    assert run("archive", "remove", archive, "nobody").returncode == 2
+    assert run("archive", "joins", archive, "--since", "yesterday").returncode == 2
