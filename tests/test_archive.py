@@ -215,6 +215,23 @@ def test_large_archives_look_into_cells(scans: Path, weights: Path, tmp_path: Pa
     assert found[0] == found[1] and len(found[0]) > 2
 
 
+def test_an_archive_with_its_index_in_milvus(scans: Path, weights: Path, tmp_path: Path, torn: Collection) -> None:
+    pytest.importorskip("pymilvus", reason="needs the extra 'milvus'")
+    pytest.importorskip("milvus_lite", reason="needs the extra 'milvus'")
+    asked = [load_fragment(torn, torn.fragments[9].id)]
+    found = []
+    for index in ("milvus", "faiss"):
+        init_archive(tmp_path / index, ArchiveSettings(least=0.0), weights, index=index)
+        with Archive(tmp_path / index) as archive:
+            add(archive, [scans])
+            remove(archive, [torn.fragments[1].id])
+            joins = find_joins(archive).joins
+            found.append([(join.source, join.target, join.score) for join in (*joins, *search(archive, asked))])
+            assert check(archive).repaired == ()
+            assert check(archive, rebuild=True).repaired and check(archive).repaired == ()
+    assert found[0] == found[1] and len(found[0]) > 10
+
+
 def test_what_a_killed_process_leaves_is_cut_off(archive: Archive) -> None:
     before = archive.catalogue.entries()
     segment = archive.folder / "segments" / "000001"
@@ -289,6 +306,8 @@ def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, 
         init_archive(scans, None, weights)
     with pytest.raises(SettingsError, match="step"):
         init_archive(tmp_path / "new", None, weights, step_px=0.2)
+    with pytest.raises(SettingsError, match="faiss, milvus"):
+        init_archive(tmp_path / "new", None, weights, index="lucene")
     with Archive(empty) as archive, pytest.raises(CollectionError, match="empty"):
         search(archive, [])
     with Archive(empty) as archive:

@@ -33,10 +33,18 @@ def faiss_in_cells(path: Path) -> VectorIndex:
     return FaissIndex.open(path, WIDTH, exact, settings) if path.exists() else FaissIndex(WIDTH, exact, settings, path)
 
 
+def milvus_file(path: Path) -> VectorIndex:
+    pytest.importorskip("pymilvus", reason="needs the extra 'milvus'")
+    pytest.importorskip("milvus_lite", reason="needs the extra 'milvus'")
+    from pairingnet.search.milvus import MilvusIndex
+
+    return MilvusIndex(str(path.with_suffix(".db")), "keys", WIDTH, exact)
+
+
 Open = Callable[[Path], VectorIndex]
 
 
-@pytest.fixture(params=[faiss_exact, faiss_in_cells])
+@pytest.fixture(params=[faiss_exact, faiss_in_cells, milvus_file])
 def opened(request: pytest.FixtureRequest) -> Open:
     function: Open = request.param
     return function
@@ -90,13 +98,16 @@ def test_it_is_the_same_after_closing(opened: Open, tmp_path: Path) -> None:
     index.remove(IDS[:10])
     index.save()
     before = index.search(VECTORS[:30], 8)
-    del index
+    index.close()
     again = opened(tmp_path / "vectors.index")
     assert len(again) == 390
     after = again.search(VECTORS[:30], 8)
     assert np.array_equal(before[1], after[1]) and np.allclose(before[0], after[0], atol=1e-6)
     again.add(IDS[:10], VECTORS[:10])
     assert len(again) == 400 and again.search(VECTORS[:1], 1)[1].tolist() == [[IDS[0]]]
+    again.clear()
+    assert len(again) == 0 and again.search(VECTORS[:1], 1)[1].tolist() == [[-1]]
+    again.close()
 
 
 def test_two_indexes_with_one_history_answer_alike(opened: Open, tmp_path: Path) -> None:

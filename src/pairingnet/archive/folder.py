@@ -5,6 +5,7 @@ ARCHIVE/archive.sqlite        the catalogue; what it does not know does not coun
         segments/             features (`store.py`)
         banks/B.npz           points of the collection that tell what anything in it is like
         index/N/              the index and which fragments are in it; derived, made again where it is missing
+        milvus.db             the index instead, where that is a file of milvus-lite
         lock.sqlite           held by the one process that writes
 """
 
@@ -34,6 +35,7 @@ from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
 from pairingnet.search.votes import Partners
 
 FAISS = "faiss"
+MILVUS_FILE = "milvus"
 _WEIGHTS = "weights.safetensors"
 _VECTORS = "vectors.faiss"
 _INCLUDED = "fragments.npy"
@@ -47,7 +49,12 @@ def init_archive(
     step_px: float | None = None,
     index: str = FAISS,
 ) -> None:
-    """Make an empty archive; the step of its contours is fixed now, or by what is added first."""
+    """Make an empty archive; the step of its contours is fixed now, or by what is added first.
+
+    index: "faiss"; "milvus", for a file by milvus-lite; or the address of a Milvus server.
+    """
+    if index not in (FAISS, MILVUS_FILE) and "://" not in index:
+        raise SettingsError(f"There is no index '{index}'.", "Choose faiss, milvus, or an address: http://host:19530.")
     if (folder / FILE_NAME).exists():
         raise CollectionError(f"{folder} is an archive already.", "Add to it with 'pairingnet archive add'.")
     left = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -212,6 +219,7 @@ class Archive:
         table = Table.of(self.catalogue.entries())
         index, included = self._open_index(reading=True)
         if not np.array_equal(included, table.numbers):
+            index.close()
             index, included = self._open_index(reading=False)
             self._catch_up(index, included, table)
         return ArchiveKeys(index, table, self.store, self.bank_number)
@@ -219,13 +227,17 @@ class Archive:
     def update_index(self, from_nothing: bool = False) -> bool:
         """Bring the stored index up to date; whether there was anything to do. Only inside `writing`."""
         table = Table.of(self.catalogue.entries())
-        if from_nothing:
-            shutil.rmtree(self.folder / "index", ignore_errors=True)
         index, included = self._open_index(reading=False)
-        if np.array_equal(included, table.numbers) and self._stored() is not None:
-            return False
-        self._catch_up(index, included, table)
-        self._save_index(index, table)
+        try:
+            if from_nothing:
+                index.clear()
+                included = included[:0]
+            elif np.array_equal(included, table.numbers) and self._stored() is not None:
+                return False
+            self._catch_up(index, included, table)
+            self._save_index(index, table)
+        finally:
+            index.close()
         return True
 
     def index_is_broken(self) -> bool:
@@ -234,21 +246,35 @@ class Archive:
         if stored is None:
             return False
         index, included = self._open_index(reading=False)
-        every = self.settings.keep_every
-        return len(index) != sum(len(point_ids(place, every)) for place in self.catalogue.places(included.tolist()))
+        count, every = len(index), self.settings.keep_every
+        index.close()
+        return count != sum(len(point_ids(place, every)) for place in self.catalogue.places(included.tolist()))
+
+    @property
+    def index_is_shared(self) -> bool:
+        """Whether several processes can ask the index at a time: a file of milvus-lite has one owner."""
+        where = str(self.catalogue.facts()["index"])
+        return where != MILVUS_FILE
 
     def _open_index(self, reading: bool) -> tuple[VectorIndex, Ids]:
         """The stored index, or an empty one, and the numbers of the fragments in it."""
         nothing = np.zeros(0, dtype=np.int64)
         stored = self._stored()
-        if stored is None:
-            return FaissIndex(self.store.width, self._exact, self.settings.index), nothing
-        try:
-            included = np.load(stored / _INCLUDED, allow_pickle=False)
-            path = stored / _VECTORS
-            return FaissIndex.open(path, self.store.width, self._exact, self.settings.index, reading), included
-        except (CollectionError, OSError, ValueError):  # it is derived: a broken one is as good as none
-            return FaissIndex(self.store.width, self._exact, self.settings.index), nothing
+        facts = self.catalogue.facts()
+        where, settings = str(facts["index"]), self.settings.index
+        if where != FAISS:
+            from pairingnet.search.milvus import MilvusIndex
+
+            address = str(self.folder / "milvus.db") if where == MILVUS_FILE else where
+            index = MilvusIndex(address, f"pairingnet_{facts['name']}", self.store.width, self._exact, settings)
+            return index, nothing if stored is None else np.load(stored / _INCLUDED, allow_pickle=False)
+        if stored is not None:
+            try:
+                included = np.load(stored / _INCLUDED, allow_pickle=False)
+                return FaissIndex.open(stored / _VECTORS, self.store.width, self._exact, settings, reading), included
+            except (CollectionError, OSError, ValueError):  # it is derived: a broken one is as good as none
+                pass
+        return FaissIndex(self.store.width, self._exact, settings), nothing
 
     def _exact(self, ids: Ids) -> Features:
         return self.store.rows_of("keys", ids)
@@ -312,6 +338,9 @@ class ArchiveKeys:
 
     def __init__(self, index: VectorIndex, table: Table, store: Store, bank: int) -> None:
         self.index, self.table, self._store, self._bank = index, table, store, bank
+
+    def close(self) -> None:
+        self.index.close()
 
     def nearest(self, asking: Features, most: int) -> Partners:
         """The best partners of queries (Q, D)."""

@@ -34,9 +34,13 @@ class Found:
 
 def search(archive: Archive, fragments: Sequence[Fragment], candidates: int = 0) -> list[PairMatch]:
     """How fragments that are not in the archive fit those that are, the likeliest joins first."""
-    keys, method = archive.keys(), archive.method
+    method = archive.method
     asking = method.know(list(method.features(fragments)), archive.bank())
-    numbers = [candidates_of(archive, keys, each.side, candidates) for each in asking]
+    keys = archive.keys()
+    try:
+        numbers = [candidates_of(archive, keys, each.side, candidates) for each in asking]
+    finally:
+        keys.close()
     entries = {entry.number: entry for entry in keys.table.entries}
     joins = [
         method.match(each, archive.read(entries[number]))
@@ -75,7 +79,7 @@ def _one_round(archive: Archive, reader: _Reader, new: Sequence[Entry], jobs: in
     """Candidates of some new fragments, each pair once, laid on each other and stored."""
     numbers = [entry.number for entry in new]
     chunks = [numbers[first : first + _ASKING] for first in range(0, len(numbers), _ASKING)]
-    parts = run_jobs(partial(_ask, reader), chunks, jobs, "searching")
+    parts = run_jobs(partial(_ask, reader), chunks, jobs if archive.index_is_shared else 1, "searching")
     wanted = {(min(a, b), max(a, b)) for part in parts for a, own in part for b in own}
     pairs = sorted(wanted - archive.catalogue.known_pairs(numbers))
     number_of = {entry.id: entry.number for entry in archive.catalogue.entries()}

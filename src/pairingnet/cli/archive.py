@@ -27,6 +27,9 @@ def init(
         float | None, typer.Option(help="Pixels between contour points.", show_default="from what is added first")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Other weights than the ones that ship; a copy is kept.")] = None,
+    index: Annotated[
+        str, typer.Option(help="faiss, milvus (a file), or a Milvus server: http://host:19530.")
+    ] = "faiss",
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -40,7 +43,7 @@ def init(
     from pairingnet.match.weights import SHIPPED
 
     settings = archive_settings({**from_file(config), **from_options(assignments)})
-    init_archive(path, settings, weights or SHIPPED, step)
+    init_archive(path, settings, weights or SHIPPED, step, index)
     lines = [f"archive     {path}", f"next        pairingnet archive add {path} SCANS"]
     finish({"archive": str(path)}, lines, (), as_json)
 

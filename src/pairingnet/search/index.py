@@ -2,7 +2,7 @@
 
 `VectorIndex` is what the search knows. `FaissIndex` lives in this process and in a file: it looks at every vector while
 there are few; of many it keeps 8-bit codes in cells of similar vectors, looks into the likeliest cells, and compares
-the best of what it finds once more with the vectors themselves.
+the best of what it finds once more with the vectors themselves. `search/milvus.py` has the one that lives elsewhere.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ class VectorIndex(Protocol):
 
     def save(self) -> None:
         """What was added and removed is stored when this returns."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def close(self) -> None:
+        """Give back what it holds; it is not used afterwards."""
 
 
 class FaissIndex:
@@ -133,6 +139,13 @@ class FaissIndex:
         """Write the file, whole; nothing to do without a path."""
         if self.path is not None:
             write_whole(self.path, lambda file: faiss.write_index(self._index, str(file)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._index = _flat(self.width)
+
+    def close(self) -> None:
+        """Nothing to give back but memory."""
 
     def _room(self) -> float:
         """How many vectors the index is made for."""
