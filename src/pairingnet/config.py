@@ -267,8 +267,8 @@ class ArchiveSettings:
 
     candidates: int = 30  # of each new fragment, that are laid on it
     ask_every: int = 2  # every n-th contour point of a fragment asks
-    keep_every: int = 2  # every n-th contour point of a fragment is in the index
-    partners: int = 12  # that a contour point finds
+    keep_every: int = 9  # every n-th contour point of a fragment is in the index
+    partners: int = 4  # that a contour point finds
     least: float = 0.02  # joins below this probability are not kept
     bank_until: int = 2048  # fragments; up to there the background is drawn anew whenever their number has doubled
     prepare: PrepareSettings = PrepareSettings()

@@ -23,6 +23,8 @@ from pairingnet.config import SolveSettings, as_dict, solve_settings
 from pairingnet.engine.local import run_jobs
 from pairingnet.errors import CollectionError
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection
+from pairingnet.engine.jobs import Workers, run_jobs
+from pairingnet.io.collection import Collection, read_collection
 from pairingnet.io.decisions import append_decision, decision_on, is_decided, read_decisions, standing
 from pairingnet.io.files import write_json, write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, piece_offsets, scan_offsets
@@ -61,7 +63,7 @@ def solve(
     run: str | Path,
     settings: SolveSettings | None = None,
     weights: Path = SHIPPED,
-    jobs: int = 0,
+    jobs: Workers = 0,
     device: str = "cpu",
 ) -> Solution:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together."""
@@ -164,7 +166,7 @@ def forget_changed(collection: Collection, source: Source, joins: Path) -> None:
         append_joins(joins, kept)
 
 
-def compute_features(collection: Collection, source: Source, jobs: int = 0) -> list[RingFeatures]:
+def compute_features(collection: Collection, source: Source, jobs: Workers = 0) -> list[RingFeatures]:
     """Features of all fragments, with what each of their points finds anywhere."""
     ids = [record.id for record in collection.fragments]
     missing = [name for name in ids if not feature_path(source.features, name).is_file()]
@@ -217,7 +219,7 @@ def pairs_to_match(
 
 
 def match_missing(
-    pairs: Sequence[tuple[str, str]], source: Source, path: Path, jobs: int = 0
+    pairs: Sequence[tuple[str, str]], source: Source, path: Path, jobs: Workers = 0
 ) -> tuple[list[PairMatch], int]:
     """Lay pairs on each other unless that was done before; all joins, the likeliest first, and how many are new."""
     known = {frozenset((join.source, join.target)): join for join in read_joins(path)}

@@ -19,7 +19,7 @@ import numpy as np
 from pairingnet.archive.catalogue import Entry, KnownFile, NewEntry, now
 from pairingnet.archive.folder import Archive
 from pairingnet.config import PrepareSettings
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError
 from pairingnet.geometry import perimeter
 from pairingnet.io.images import MAX_PIXELS
@@ -69,7 +69,7 @@ class _Found:
 def add(
     archive: Archive,
     inputs: Sequence[Path],
-    jobs: int = 1,
+    jobs: Workers = 1,
     told: Callable[[str], None] = lambda _: None,
     max_pixels: int = MAX_PIXELS,
 ) -> Added:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pairingnet.archive.catalogue import Entry, now
 from pairingnet.archive.folder import Archive, ArchiveKeys
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.match.many import match_in_tiles
 from pairingnet.match.ring import RingFeatures
 from pairingnet.search.votes import Searchable, votes_of
@@ -50,7 +50,7 @@ def search(archive: Archive, fragments: Sequence[Fragment], candidates: int = 0)
     return _likely(joins, archive.settings.least)
 
 
-def find_joins(archive: Archive, since: str = "", jobs: int = 1, candidates: int = 0) -> Found:
+def find_joins(archive: Archive, since: str = "", jobs: Workers = 1, candidates: int = 0) -> Found:
     """Look for joins of the fragments whose joins were not looked for yet, and store them.
 
     since: only fragments added then or later (ISO date or time, UTC); all their stored joins are given. Without it, the
@@ -75,7 +75,7 @@ def candidates_of(archive: Archive, keys: ArchiveKeys, piece: Searchable, most: 
     return [int(number) for number in others[: most or settings.candidates]]
 
 
-def _one_round(archive: Archive, reader: _Reader, new: Sequence[Entry], jobs: int) -> int:
+def _one_round(archive: Archive, reader: _Reader, new: Sequence[Entry], jobs: Workers) -> int:
     """Candidates of some new fragments, each pair once, laid on each other and stored."""
     numbers = [entry.number for entry in new]
     chunks = [numbers[first : first + _ASKING] for first in range(0, len(numbers), _ASKING)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Engine, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
 
 archive_app = typer.Typer(
     help="Collections that grow: add scans any time, search one fragment, find the joins of new ones.",
@@ -55,17 +55,20 @@ def add(
     each: Annotated[bool, typer.Option("--each", help="Print each fragment as soon as it is safely stored.")] = False,
     max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
+    engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
     """Add the fragments in scans; what is there already is left alone, what has changed is replaced."""
     from pairingnet.archive.add import add as add_scans
     from pairingnet.archive.folder import Archive
+    from pairingnet.engine.jobs import choose_engine
 
     def told(name: str) -> None:
         print(name, flush=True)
 
     with Archive(path) as archive:
-        added = add_scans(archive, scans, jobs, told if each else lambda _: None, max_megapixels * 1_000_000)
+        workers, most = choose_engine(engine, jobs), max_megapixels * 1_000_000
+        added = add_scans(archive, scans, workers, told if each else lambda _: None, most)
         count = archive.catalogue.count()
     summary = {
         "archive": str(path),
@@ -136,15 +139,17 @@ def joins(
     out: Annotated[Path | None, typer.Option(help="Write all of them here, in the form of matches.json.")] = None,
     candidates: Candidates = 0,
     jobs: Jobs = 1,
+    engine: Engine = "local",
     as_json: Json = False,
 ) -> None:
     """Find the joins of new fragments, with all others; they are stored, and shown with the likeliest first."""
     from pairingnet.archive.folder import Archive
     from pairingnet.archive.joins import find_joins
+    from pairingnet.engine.jobs import choose_engine
     from pairingnet.io.run import match_as_json, write_matches
 
     with Archive(path) as archive:
-        found = find_joins(archive, _time(since), jobs, candidates)
+        found = find_joins(archive, _time(since), choose_engine(engine, jobs), candidates)
     if out is not None:
         write_matches(out, found.joins)
     summary = {

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Config, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Engine, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
 
 
 def tear(
@@ -22,6 +22,7 @@ def tear(
     split: Annotated[str, typer.Option(help="'picture', or 'paper' (by fragment, 5:1:4).")] = "picture",
     max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
+    engine: Engine = "local",
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -30,11 +31,13 @@ def tear(
 
     --set reaches every setting of the algorithm (t_max, s1, rho ...), and of the wear as wear.NAME.
     """
+    from pairingnet.engine.jobs import choose_engine
     from pairingnet.synth.collect import tear_collection
 
     given = {name: value for name, value in (("rotate", rotate), ("drop", drop)) if value is not None}
     job = _tear_job(seed, wear, {**from_file(config), **given, **from_options(assignments)})
-    result = tear_collection(pictures, out, job, _split(split), jobs, max_megapixels * 1_000_000)
+    workers = choose_engine(engine, jobs)
+    result = tear_collection(pictures, out, job, _split(split), workers, max_megapixels * 1_000_000)
     collection = result.collection
     summary = {
         "collection": str(out / "collection.json"),
@@ -61,6 +64,7 @@ def prepare(
     ] = None,
     max_megapixels: MaxMegapixels = 400,
     jobs: Jobs = 1,
+    engine: Engine = "local",
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -69,10 +73,11 @@ def prepare(
 
     Look at OUT/overlays afterwards: red is the contour that was found.
     """
+    from pairingnet.engine.jobs import choose_engine
     from pairingnet.prepare.collect import prepare_collection
 
     job = _prepare_job(exclude, max_megapixels, {**from_file(config), **from_options(assignments)})
-    result = prepare_collection(scans, out, job, jobs)
+    result = prepare_collection(scans, out, job, choose_engine(engine, jobs))
     summary = {
         "collection": str(out / "collection.json"),
         "fragments": len(result.collection),

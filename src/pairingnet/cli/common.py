@@ -11,6 +11,7 @@ import typer
 
 MaxMegapixels = Annotated[int, typer.Option(help="Refuse larger files.", min=1)]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 is one per core.", min=0)]
+Engine = Annotated[str, typer.Option(help="Where it runs: local, ray, or ray://host:port.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: name=value. May be repeated.")]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Json, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options
 
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
 Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
@@ -20,6 +20,7 @@ def solve(
     ] = None,
     weights: Weights = None,
     jobs: Cores = 0,
+    engine: Engine = "local",
     device: Device = "cpu",
     assignments: Set = None,
     config: Config = None,
@@ -30,12 +31,13 @@ def solve(
     --set reaches candidates, all_pairs_up_to, least, and the stages' settings as prepare.NAME and assemble.NAME.
     """
     from pairingnet.config import solve_settings
+    from pairingnet.engine.jobs import choose_engine
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
 
     run = out or Path(f"{scans.resolve().name}-joined")
     settings = solve_settings({**from_file(config), **from_options(assignments)})
-    solution = run_solve(scans, run, settings, weights or SHIPPED, jobs, device)
+    solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device)
     groups = solution.assembly.groups
     sure = sum(match.probability >= 0.9 for match in solution.matches)
     summary = {

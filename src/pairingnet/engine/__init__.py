@@ -1,1 +1,1 @@
-"""Where work runs: here, or on several cores of this machine."""
+"""Where work runs: here, on several cores of this machine, or on a cluster."""

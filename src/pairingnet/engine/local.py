@@ -1,7 +1,4 @@
-"""Many independent jobs on the cores of this machine, with a progress bar, in any order, safely interrupted.
-
-A job stores its own result, whole or not at all; so stopping costs only what was under way.
-"""
+"""Jobs on the cores of this machine, with a progress bar, in any order, safely interrupted."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from rich.console import Console
@@ -17,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_DEATHS = 3  # of workers, after which something is wrong with the job
 
 
 def progress_bar() -> Progress:
@@ -31,47 +31,72 @@ def progress_bar() -> Progress:
     )
 
 
-def run_jobs(
+class LocalEngine:
+    """This process alone for one job, else as many processes (0: one per core)."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
+
+    def run(
+        self, job: Callable[[Item], Result], items: Sequence[Item], label: str, done: Callable[[Result], None]
+    ) -> list[Result]:
+        """See `Engine`."""
+        jobs = min(self.jobs or os.cpu_count() or 1, len(items))
+        with progress_bar() as bar:
+            task = bar.add_task(label, total=len(items))
+            results: dict[int, Result] = {}
+
+            def note(place: int, result: Result) -> None:
+                results[place] = result
+                done(result)
+                bar.advance(task)
+
+            if jobs <= 1:
+                for place, item in enumerate(items):
+                    note(place, job(item))
+            else:
+                _in_processes(job, items, jobs, results, note)
+            return [results[place] for place in range(len(items))]
+
+
+def _in_processes(
     job: Callable[[Item], Result],
     items: Sequence[Item],
-    jobs: int = 1,
-    label: str = "working",
-    done: Callable[[Result], None] | None = None,
-) -> list[Result]:
-    """`[job(item) for item in items]` on `jobs` processes (0: one per core); results in the order of items.
-
-    `done` is called here with each result as soon as it is known, so that it can be stored.
-    """
-    note = done or (lambda _: None)
-    jobs = min(jobs or os.cpu_count() or 1, len(items))
-    with progress_bar() as bar:
-        task = bar.add_task(label, total=len(items))
-        if jobs <= 1:
-            results = []
-            for item in items:
-                results.append(job(item))
-                note(results[-1])
-                bar.advance(task)
-            return results
-        # Fork and threaded libraries do not mix; a spawned process starts clean.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
-            futures = [pool.submit(job, item) for item in items]
-            try:
-                _wait_for(futures, note, lambda: bar.advance(task))
-                return [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+    jobs: int,
+    results: dict[int, Result],
+    note: Callable[[int, Result], None],
+) -> None:
+    """Work on what has no result yet; where a process was killed, once more on what is left."""
+    for deaths in range(_DEATHS + 1):
+        missing = [place for place in range(len(items)) if place not in results]
+        try:
+            _in_one_pool(job, {place: items[place] for place in missing}, jobs, note)
+            return
+        except BrokenProcessPool:
+            if deaths == _DEATHS:
                 raise
 
 
-def _wait_for(futures: Sequence[Future[Result]], note: Callable[[Result], None], advance: Callable[[], None]) -> None:
-    pending = set(futures)
+def _in_one_pool(
+    job: Callable[[Item], Result], items: dict[int, Item], jobs: int, note: Callable[[int, Result], None]
+) -> None:
+    # Fork and threaded libraries do not mix; a spawned process starts clean.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
+        place_of = {pool.submit(job, item): place for place, item in items.items()}
+        try:
+            _wait_for(place_of, note)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _wait_for(place_of: dict[Future[Result], int], note: Callable[[int, Result], None]) -> None:
+    pending = set(place_of)
     while pending:
         finished, pending = wait(pending, return_when=FIRST_COMPLETED)
         for future in finished:
-            note(future.result())  # the first failure stops the rest
-            advance()
+            note(place_of[future], future.result())  # the first failure stops the rest
 
 
 def _one_thread() -> None:

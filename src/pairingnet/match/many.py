@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.match.ring import RingFeatures, RingMethod
 from pairingnet.match.store import read_features
 from pairingnet.types import PairMatch
@@ -37,7 +37,7 @@ class Source:
 def match_many(
     source: Source,
     pairs: Sequence[tuple[str, str]],
-    jobs: int = 0,
+    jobs: Workers = 0,
     done: Callable[[Sequence[PairMatch]], None] | None = None,
 ) -> list[PairMatch]:
     """Match pairs of fragment ids; in their order. `done` gets each handful of matches as soon as it is known."""
@@ -47,7 +47,7 @@ def match_many(
 def match_in_tiles(
     match: Callable[[list[tuple[Name, Name]]], list[PairMatch]],
     pairs: Sequence[tuple[Name, Name]],
-    jobs: int = 0,
+    jobs: Workers = 0,
     done: Callable[[Sequence[PairMatch]], None] | None = None,
 ) -> list[PairMatch]:
     """Let `match` work on handfuls of pairs that share fragments; the matches in the order of the pairs."""

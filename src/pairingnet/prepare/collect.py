@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from pairingnet.config import PrepareSettings, as_dict
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
@@ -55,7 +55,7 @@ class PreparedResult:
 
 
 def prepare_collection(
-    scans: Path, out: Path, job: PrepareJob, jobs: int = 1, store: bool = True, leave_out: Path | None = None
+    scans: Path, out: Path, job: PrepareJob, jobs: Workers = 1, store: bool = True, leave_out: Path | None = None
 ) -> PreparedResult:
     """Find the fragments in all files of a folder; files prepared before and not changed since are left alone.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pairingnet.assemble.canvas import compose
 from pairingnet.config import TearSettings, WearSettings, as_dict
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError
 from pairingnet.geometry import Rigid2D, perimeter
 from pairingnet.io.collection import Collection, read_collection, write_collection
@@ -64,7 +64,7 @@ class TornResult:
 
 
 def tear_collection(
-    pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: int = 1, max_pixels: int = MAX_PIXELS
+    pictures: Path, out: Path, job: TearJob, split: str = "picture", jobs: Workers = 1, max_pixels: int = MAX_PIXELS
 ) -> TornResult:
     """Tear all pictures of a folder into `out`; pictures torn there before and not changed since are left alone."""
     files = named_files(pictures, out)

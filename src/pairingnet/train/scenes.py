@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pairingnet.config import RingSettings
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import run_jobs
 from pairingnet.io.collection import Collection, read_collection
 from pairingnet.io.files import write_whole
 from pairingnet.prepare.load import load_fragment

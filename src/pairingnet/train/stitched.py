@@ -24,7 +24,7 @@ from pairingnet.baselines.candidates import find_candidates
 from pairingnet.baselines.jigsawnet import JigsawFeatures, jigsaw_features
 from pairingnet.baselines.stitch import Stitched, stitch
 from pairingnet.config import CandidateSettings, JigsawTrainSettings, as_dict
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import run_jobs
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Points, Rigid2D, angle_difference
 from pairingnet.io.collection import Collection, read_collection
