@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from pairingnet.models.ring import RingNet
 from pairingnet.prepare.files import read_fragment
 from pairingnet.prepare.load import load_fragment
 from pairingnet.search.votes import rank_by_votes
+from tests.conftest import ROOT
 from tests.test_ring_matching import TINY
 from tests.test_solve import SAMPLE, pieces_of, run
 
@@ -288,6 +292,16 @@ def test_files_that_are_too_short_are_refused_then_mended(archive: Archive, scan
         with Archive(archive.folder) as opened:
             assert "levels" in check(opened).repaired[0]
             assert check(opened).repaired == ()
+
+
+def test_killed_adds_lose_nothing_they_told_of() -> None:
+    """A handful of what `benchmarks/kills.py` does hundreds of times."""
+    if not hasattr(os, "fork"):
+        pytest.skip("kills children that are forked")
+    words = [sys.executable, "-m", "benchmarks.kills", "--random", "4", "--every", "25"]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "none lost" in result.stdout
 
 
 def test_only_one_process_writes(archive: Archive, scans: Path) -> None:

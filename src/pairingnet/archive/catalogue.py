@@ -257,6 +257,11 @@ class Catalogue:
         )
         return [match_from_json(json.loads(row[0])) for row in self._connection.execute(query, (since, made))]
 
+    def forget_joins(self) -> None:
+        """As if no joins had been looked for."""
+        self._connection.execute("DELETE FROM joins")
+        self._connection.execute("UPDATE fragments SET joined = NULL")
+
     def known_pairs(self, numbers: Iterable[int]) -> set[tuple[int, int]]:
         """Pairs that have a stored join, of these fragments."""
         found: set[tuple[int, int]] = set()

@@ -344,7 +344,10 @@ class ArchiveKeys:
 
     def nearest(self, asking: Features, most: int) -> Partners:
         """The best partners of queries (Q, D)."""
-        similarity, found = self.index.search(asking, most)
+        return self.explain(*self.index.search(asking, most))
+
+    def explain(self, similarity: Features, found: Ids) -> Partners:
+        """What the answers of an index stand for: similarities and ids (Q, P), -1 for none."""
         known = found >= 0
         row = np.searchsorted(self.table.firsts, found, side="right") - 1
         owner = np.where(known, self.table.numbers[row] if len(self.table.numbers) else -1, -1)
