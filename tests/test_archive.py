@@ -19,6 +19,7 @@ from pairingnet.archive.catalogue import Catalogue
 from pairingnet.archive.check import check
 from pairingnet.archive.folder import Archive, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins, search
+from pairingnet.archive.store import first_id, point_ids
 from pairingnet.config import ArchiveSettings, IndexSettings
 from pairingnet.errors import CollectionError, ImageError, SettingsError
 from pairingnet.io.collection import Collection
@@ -200,8 +201,8 @@ def test_the_background_is_drawn_anew_when_the_archive_has_doubled(empty: Path, 
             add(archive, files[:count])
             numbers.append((archive.catalogue.facts()["bank"], archive.catalogue.facts()["bank_fragments"]))
         assert numbers == [(1, 1), (2, 2), (2, 2), (3, 4), (3, 4), (4, 8)]
-        assert len(list((archive.folder / "banks").iterdir())) == 1
-        assert len(list((archive.folder / "segments").glob("*/levels-*"))) == 1
+        assert {path.name for path in (archive.folder / "banks").iterdir()} == {"3.npz", "4.npz"}
+        assert len(list((archive.folder / "segments").glob("*/levels-*"))) == 2  # one for those who still read
 
 
 def test_large_archives_look_into_cells(scans: Path, weights: Path, tmp_path: Path, torn: Collection) -> None:
@@ -239,16 +240,35 @@ def test_an_archive_with_its_index_in_milvus(scans: Path, weights: Path, tmp_pat
 def test_what_a_killed_process_leaves_is_cut_off(archive: Archive) -> None:
     before = archive.catalogue.entries()
     segment = archive.folder / "segments" / "000001"
-    sizes = {path: path.stat().st_size for path in segment.iterdir()}
-    for path in segment.iterdir():
+    sizes = {path: path.stat().st_size for path in segment.glob("[!l]*")}
+    for path in sizes:
         with path.open("ab") as file:
             file.write(b"\x07" * 1000)
+    (segment / "notes.txt").write_text("not ours")
     (archive.folder / "segments" / "000002").mkdir()
     (archive.folder / "segments" / "000002" / "keys.f2").write_bytes(b"\x07" * 128)
     told = check(archive)
     assert "cut off" in told.repaired[0] and told.lost == () and told.fragments == 9
-    assert {path: path.stat().st_size for path in segment.iterdir()} == sizes
+    assert {path: path.stat().st_size for path in sizes} == sizes and (segment / "notes.txt").is_file()
     assert archive.catalogue.entries() == before and check(archive).repaired == ()
+
+
+def test_points_of_fragments_that_are_gone_belong_to_nobody(archive: Archive) -> None:
+    keys = archive.keys()
+    gone = archive.catalogue.entries()[-1]
+    remove(archive, [gone.id])
+    left = archive.keys()
+    ids = np.array([[point_ids(gone.place)[3], first_id(gone.place) - 1, -1]])
+    told = left.explain(np.ones((1, 3), np.float32), ids)
+    assert told.owner.tolist() == [[-1, archive.catalogue.entries()[-1].number, -1]]
+    assert keys.explain(np.ones((1, 3), np.float32), ids).owner[0, 0] == gone.number
+
+
+def test_a_lost_segment_is_said(archive: Archive, scans: Path) -> None:
+    shutil.rmtree(archive.folder / "segments" / "000001")
+    with Archive(archive.folder) as opened:
+        assert len(check(opened).lost) == 9
+        assert len(add(opened, [scans]).ids) == 9 and check(opened).lost == ()
 
 
 def test_a_lost_index_is_made_again(archive: Archive, torn: Collection) -> None:
@@ -287,8 +307,8 @@ def test_files_that_are_too_short_are_refused_then_mended(archive: Archive, scan
         assert [last.id in line for line in check(opened).lost] == [True]
         assert add(opened, [scans]).ids == (last.id,)
         assert check(opened) == check(opened)
-    for lost in ("banks/*.npz", "segments/*/levels-*"):
-        next(archive.folder.glob(lost)).unlink()
+    for lost in ("banks/{}.npz", "segments/000001/levels-{}.f4"):
+        (archive.folder / lost.format(archive.bank_number)).unlink()
         with Archive(archive.folder) as opened:
             assert "levels" in check(opened).repaired[0]
             assert check(opened).repaired == ()

@@ -88,16 +88,16 @@ def add(
 
 def remove(archive: Archive, names: Sequence[str]) -> list[str]:
     """Remove fragments by id, by a pattern (`sheet#*`), or by the file they came from; the ids that went."""
-    entries = archive.catalogue.entries()
-    gone: dict[int, Entry] = {}
-    for name in names:
-        path = str(Path(name).resolve())
-        found = [entry for entry in entries if _means(name, entry) or entry.path == path]
-        if not found:
-            raise CollectionError(f"There is no fragment '{name}' in {archive.folder}.", "Nothing was removed.")
-        gone |= {entry.number: entry for entry in found}
-    left = {entry.path for entry in entries if entry.number not in gone}
     with archive.writing():
+        entries = archive.catalogue.entries()
+        gone: dict[int, Entry] = {}
+        for name in names:
+            path = str(Path(name).resolve())
+            found = [entry for entry in entries if _means(name, entry) or entry.path == path]
+            if not found:
+                raise CollectionError(f"There is no fragment '{name}' in {archive.folder}.", "Nothing was removed.")
+            gone |= {entry.number: entry for entry in found}
+        left = {entry.path for entry in entries if entry.number not in gone}
         with archive.catalogue.transaction():
             archive.catalogue.remove_fragments(gone, now())
             # A file without fragments is forgotten: adding it again is what a person then means.
@@ -165,8 +165,20 @@ def _look_at(folder: Path, max_pixels: int, numbered: tuple[int, list[_Job]]) ->
     """Prepare files and compute features; nothing is written."""
     number, jobs = numbered
     archive = _opened(folder)
-    bank = archive.bank_number
+    bank = _bank_of_now(archive)
     return number, [_found(archive, job, bank, max_pixels) for job in jobs]
+
+
+def _bank_of_now(archive: Archive) -> int:
+    """The number of the bank in use, which is read; another process may just be replacing it."""
+    while True:
+        number = archive.bank_number
+        try:
+            _bank(archive.folder, number)
+            return number
+        except CollectionError:
+            if number == archive.bank_number:
+                raise
 
 
 @lru_cache(maxsize=1)

@@ -44,8 +44,8 @@ def check(archive: Archive, rebuild: bool = False) -> Checked:
 def _drop_broken(archive: Archive) -> list[str]:
     """Take out fragments whose bytes are not those that were written; their files are forgotten, to be added again."""
     broken = [entry for entry in archive.catalogue.entries() if not archive.store.is_whole(entry.place)]
+    archive.store.lengthen(archive.catalogue.ends())  # also where only rows of removed fragments are lost
     if broken:
-        archive.store.lengthen(archive.catalogue.ends())
         with archive.catalogue.transaction():
             archive.catalogue.remove_fragments([entry.number for entry in broken], now())
             archive.catalogue.expect_again({entry.path for entry in broken})
@@ -54,8 +54,6 @@ def _drop_broken(archive: Archive) -> list[str]:
 
 def _levels_are_broken(archive: Archive) -> bool:
     """Whether the bank or its levels are missing."""
-    if not archive.catalogue.count():
-        return False
     try:
         archive.bank()
     except CollectionError:

@@ -193,13 +193,16 @@ class Archive:
         self.store.settle_levels(number, self.catalogue.ends())
         with self.catalogue.transaction():
             self.catalogue.state({"bank": number, "bank_fragments": len(entries)})
-        self.store.drop_levels(but=number)
+        # The bank before stays for those who are still reading with it.
+        self.store.drop_levels(before=number - 1)
         for old in path.parent.glob("*.npz"):
-            if old != path:
+            if old.stem.isdigit() and int(old.stem) < number - 1:
                 old.unlink(missing_ok=True)
 
     def _some_points(self, entries: Sequence[Entry], number: int) -> Bank:
         """Points at random, every contour point with the same chance."""
+        if not entries:
+            return self.bank(0)
         rng = np.random.default_rng(number)
         ends = np.cumsum([entry.place.count for entry in entries])
         chosen = np.sort(rng.choice(int(ends[-1]), min(BANK, int(ends[-1])), replace=False))
@@ -319,18 +322,20 @@ class Archive:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Which rows are whose: entries (F,), their numbers (F,), and the ids of their first points (F,), rising."""
+    """Which rows are whose: entries (F,), their numbers (F,), the ids of their first points (F,), rising, and how many
+    points they have (F,)."""
 
     entries: Sequence[Entry]
     numbers: Ids
     firsts: Ids
+    counts: Ids
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Table:
         # Numbers and rows rise together: both are given in the order of adding.
         numbers = np.array([entry.number for entry in entries], dtype=np.int64)
         firsts = np.array([first_id(entry.place) for entry in entries], dtype=np.int64)
-        return cls(entries, numbers, firsts)
+        return cls(entries, numbers, firsts, np.array([entry.place.count for entry in entries], dtype=np.int64))
 
 
 class ArchiveKeys:
@@ -348,13 +353,16 @@ class ArchiveKeys:
 
     def explain(self, similarity: Features, found: Ids) -> Partners:
         """What the answers of an index stand for: similarities and ids (Q, P), -1 for none."""
-        known = found >= 0
-        row = np.searchsorted(self.table.firsts, found, side="right") - 1
-        owner = np.where(known, self.table.numbers[row] if len(self.table.numbers) else -1, -1)
-        place = np.where(known, found - (self.table.firsts[row] if len(self.table.firsts) else 0), 0)
+        table, nobody = self.table, np.full(found.shape, -1, dtype=np.int64)
+        if not len(table.numbers):
+            return Partners(similarity, nobody, np.zeros_like(found), np.zeros(found.shape, dtype=np.float32))
+        row = np.searchsorted(table.firsts, found, side="right") - 1
+        place = found - table.firsts[row]
+        # An index elsewhere may still know points of fragments that are gone.
+        known = (found >= 0) & (row >= 0) & (place < table.counts[row])
         level = np.zeros(found.shape, dtype=np.float32)
         level[known] = self._store.key_levels(found[known], self._bank)
-        return Partners(similarity, owner, place, level)
+        return Partners(similarity, np.where(known, table.numbers[row], nobody), np.where(known, place, 0), level)
 
 
 def _copy(source: Path, file: Path) -> None:

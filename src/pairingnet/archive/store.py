@@ -88,10 +88,10 @@ class Store:
             sync_folder(path.parent)
         self._mapped.clear()
 
-    def drop_levels(self, but: int) -> None:
-        """Remove levels by other banks than the one in use."""
+    def drop_levels(self, before: int) -> None:
+        """Remove levels by older banks."""
         for path in self.folder.glob("*/levels-*.f4"):
-            if path.name != f"levels-{but}.f4":
+            if int(path.stem.removeprefix("levels-")) < before:
                 self._mapped.pop(path, None)
                 path.unlink(missing_ok=True)
 
@@ -189,7 +189,7 @@ class Store:
         ends = list(ends)
         cut = 0
         for end in ends:
-            for path in sorted((self.folder / _name(end.segment)).iterdir()):
+            for path in sorted((self.folder / _name(end.segment)).glob("*.[fu][124]")):
                 rows = end.contour_rows if path.stem == _CONTOUR else end.rows
                 beyond = _size(path) - rows * self._row_bytes(path)
                 if beyond > 0:
