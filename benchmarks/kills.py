@@ -2,11 +2,11 @@
 
 python -m benchmarks.kills [--random 100] [--every 1]
 
---random   so many kills at moments drawn at random from the time that an undisturbed add takes
---every    and kills before every n-th file that is forced to disk, one after the other; 0: none
+--random   so many kills at moments drawn at random, of adds to one archive that fills and is emptied in between
+--every    and a kill before every n-th file that the add to a fresh archive forces to disk; 0: none
 
-After each kill the archive must open and be searched, hold every fragment it had told of, with the right bytes, and
-nothing twice. In the end it must hold what an undisturbed archive holds.
+Only processes that died count. After each kill the archive must open and be searched, hold every fragment it had told
+of, with the right bytes, and nothing twice. In the end it must hold what an undisturbed archive holds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,8 @@ from pairingnet.prepare.files import read_fragment
 from pairingnet.synth.collect import TearJob, tear_one_picture
 
 PICTURE = Path(__file__).parent.parent / "examples" / "pictures" / "roman-colosseum.jpg"
+# Cells from the start, so that the index that grows is the one of large archives.
+_SETTINGS = ArchiveSettings(least=0.0, keep_every=2, index=IndexSettings(exact_below=300))
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
 
 
@@ -53,44 +57,63 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         kills, told = _torture(Path(scratch), given.random, given.every, np.random.default_rng(given.seed))
-    print(f"{kills} kills, {told} fragments told of, none lost")
+    print(f"{kills} processes killed, {told} fragments told of, none lost")
 
 
 def _torture(scratch: Path, at_random: int, every: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Kill often; how often, and how many fragments were told of on the way."""
+    """Kill often; how many processes died of it, and how many fragments were told of on the way."""
     weights, scans = _weights(scratch), _scans(scratch)
     whole, archive = scratch / "whole", scratch / "archive"
-    # Cells from the start, so that the index that grows is the one of large archives.
-    settings = ArchiveSettings(least=0.0, keep_every=2, index=IndexSettings(exact_below=300))
-    for folder in (whole, archive):
-        init_archive(folder, settings, weights, step_px=3.0)
+    init_archive(whole, _SETTINGS, weights, step_px=3.0)
+    init_archive(archive, _SETTINGS, weights, step_px=3.0)
     began = time.perf_counter()
-    expected = _acknowledged(_run(partial(_add, whole, scans, None)))
+    expected = _acknowledged(_run(partial(_add, whole, scans, None)).written)
     duration = time.perf_counter() - began
-    writes = pickle.loads(_run(partial(_count_writes, scratch / "counted", settings, weights, scans)))
-    moments: list[tuple[float | None, int | None]] = [(float(at), None) for at in rng.uniform(0, duration, at_random)]
-    moments += [(None, number) for number in (range(0, writes, every) if every else ())]
-    told_of = 0
+    kills = told_of = 0
     safe: set[str] = set()
-    for number, (after_s, before_write) in enumerate(moments):
-        now_told = _acknowledged(_run(partial(_add, archive, scans, before_write), after_s))
-        told_of += len(now_told)
-        safe |= set(now_told)
-        present = pickle.loads(_run(partial(_examine, archive, whole, scans, number)))
-        assert safe <= set(present), f"lost after kill {number}: {sorted(safe - set(present))}"
-        if set(present) == set(expected):  # full: make room for the next kills
-            gone = expected[number % 3 :: 2]
+    while kills < at_random:
+        run = _run(partial(_add, archive, scans, None), float(rng.uniform(0, duration)))
+        kills += run.killed
+        told_of += len(_acknowledged(run.written))
+        safe |= set(_acknowledged(run.written))
+        present = _present(archive, whole, scans, kills)
+        assert safe <= present, f"lost after kill {kills}: {sorted(safe - present)}"
+        if present == set(expected):  # full: make room for the next kills
+            gone = expected[kills % 3 :: 2]
             _run(partial(_remove, archive, gone))
             safe = set(expected) - set(gone)
-        print(f"\rkill {number + 1} of {len(moments)}", end="", file=sys.stderr, flush=True)
+        print(f"\rkill {kills} of {at_random}", end="", file=sys.stderr, flush=True)
+    number = 0
+    while every:
+        fresh = scratch / f"fresh-{number}"
+        init_archive(fresh, _SETTINGS, weights, step_px=3.0)
+        run = _run(partial(_add, fresh, scans, number))
+        if not run.killed:  # there were no more writes
+            break
+        kills, told = kills + 1, set(_acknowledged(run.written))
+        told_of += len(told)
+        assert told <= _present(fresh, whole, scans, number), f"lost at write {number}"
+        _run(partial(_add, fresh, scans, None))
+        assert _present(fresh, whole, scans, number) == set(expected)
+        shutil.rmtree(fresh)
+        number += every
+        print(f"\rkilled at write {number}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     _run(partial(_add, archive, scans, None))
-    assert set(pickle.loads(_run(partial(_examine, archive, whole, scans, 0)))) == set(expected)
-    return len(moments), told_of
+    assert _present(archive, whole, scans, 0) == set(expected)
+    return kills, told_of
 
 
-def _run(work: Callable[[int], None], kill_after_s: float | None = None) -> bytes:
-    """Let a child do something that writes to a pipe, and kill it after a while; what it wrote until then."""
+@dataclass(frozen=True)
+class Run:
+    """What a child wrote, and whether it was killed before it was done."""
+
+    written: bytes
+    killed: bool
+
+
+def _run(work: Callable[[int], None], kill_after_s: float | None = None) -> Run:
+    """Let a child do something that writes to a pipe, and kill it after a while."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,12 +129,17 @@ def _run(work: Callable[[int], None], kill_after_s: float | None = None) -> byte
     os.close(writing)
     if kill_after_s is not None:
         time.sleep(kill_after_s)
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)  # it is not waited for yet, so the number is still its own
     with os.fdopen(reading, "rb") as pipe:
         written = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in (0, -signal.SIGKILL), "the child failed; see above"
-    return written
+    return Run(written, status != 0)
+
+
+def _present(folder: Path, whole: Path, scans: Path, number: int) -> set[str]:
+    """The fragments of an archive, after a look at all of it."""
+    return set(pickle.loads(_run(partial(_examine, folder, whole, scans, number)).written))
 
 
 def _add(folder: Path, scans: Path, die_at: int | None, told: int) -> None:
@@ -138,21 +166,6 @@ def _count_down(number: int) -> None:
         forced(file)
 
     os.fsync = count  # type: ignore[assignment]
-
-
-def _count_writes(folder: Path, settings: ArchiveSettings, weights: Path, scans: Path, told: int) -> None:
-    """How many files an undisturbed add forces to disk."""
-    forced, calls = os.fsync, []
-
-    def count(file: int) -> None:
-        calls.append(file)
-        forced(file)
-
-    init_archive(folder, settings, weights, step_px=3.0)
-    os.fsync = count  # type: ignore[assignment]
-    with Archive(folder) as archive:
-        add(archive, [scans])
-    _tell(told, pickle.dumps(len(calls)))
 
 
 def _examine(folder: Path, whole: Path, scans: Path, number: int, told: int) -> None:
