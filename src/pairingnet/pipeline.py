@@ -20,11 +20,9 @@ from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.layout import Table
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings, as_dict, solve_settings
-from pairingnet.engine.local import run_jobs
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection
-from pairingnet.engine.jobs import Workers, run_jobs
-from pairingnet.io.collection import Collection, read_collection
 from pairingnet.io.decisions import append_decision, decision_on, is_decided, read_decisions, standing
 from pairingnet.io.files import write_json, write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, piece_offsets, scan_offsets

@@ -17,7 +17,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -131,8 +131,13 @@ class Archive:
             )
 
     def read(self, entry: Entry) -> RingFeatures:
-        """A fragment's features."""
-        return self.store.read(entry.id, entry.place, self.bank_number)
+        """A fragment's features; they know how many others there are."""
+        features = self.store.read(entry.id, entry.place, self.bank_number)
+        return replace(features, side=replace(features.side, crowd=self._crowd))
+
+    @cached_property
+    def _crowd(self) -> int:
+        return self.catalogue.count()
 
     def bank(self, number: int | None = None) -> Bank:
         """Points of the collection, queries and keys (B, D); empty before there are any."""

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn import functional
 
 from pairingnet.config import SolveSettings
-from pairingnet.engine.local import run_jobs
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.geometry import Rigid2D
