@@ -25,10 +25,10 @@ from pairingnet.baselines.ranking import rank_all_pairs, rank_scores
 from pairingnet.baselines.rule_based import RuleBasedMethod
 from pairingnet.baselines.same_picture import SamePictureMethod
 from pairingnet.baselines.segments import Piece, Segments, border_colours, cut, describe_piece, farthest_points, polygon
+from pairingnet.benchmark.ask import predict
 from pairingnet.config import CandidateSettings
 from pairingnet.errors import CollectionError
 from pairingnet.evaluate.metrics import match_errors
-from pairingnet.evaluate.predictions import predict
 from pairingnet.evaluate.scores import score
 from pairingnet.geometry import Points, Rigid2D, resample_closed
 from pairingnet.io.collection import Collection

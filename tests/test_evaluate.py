@@ -13,9 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from pairingnet.benchmark.ask import predict
 from pairingnet.config import PaperSettings
 from pairingnet.errors import CollectionError
-from pairingnet.evaluate.predictions import predict, read_predictions
+from pairingnet.evaluate.predictions import read_predictions
 from pairingnet.evaluate.scores import as_csv, as_json, as_markdown, score
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
@@ -81,7 +82,12 @@ def test_answers_are_asked_for_once(torn: Collection, tmp_path: Path) -> None:
     first = predict(torn, oracle, tmp_path)
     again = predict(torn, oracle, tmp_path)
     assert oracle.asked == len(torn.pairs)
-    assert np.array_equal(first.ranked, again.ranked) and set(first.seconds) == {"features", "search", "matching"}
+    assert np.array_equal(first.ranked, again.ranked) and set(first.seconds) == {
+        "features",
+        "start",
+        "search",
+        "matching",
+    }
     with pytest.raises(CollectionError, match=r"off_px: 0\.0 before, 3\.0 now"):
         predict(torn, Oracle(torn, off_px=3.0), tmp_path)
     with pytest.raises(CollectionError, match="collection:"):

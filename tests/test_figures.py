@@ -9,12 +9,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from pairingnet.benchmark.ask import predict
 from pairingnet.cli import app
 from pairingnet.config import PaperSettings, TrainSettings, as_dict
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate import figures
 from pairingnet.evaluate.embedding import on_a_sphere
-from pairingnet.evaluate.predictions import predict
 from pairingnet.io.collection import Collection
 from pairingnet.io.images import read_image
 from pairingnet.models.paper import PairingNet

@@ -16,6 +16,7 @@ import pairingnet
 from pairingnet.config import (
     ArchiveSettings,
     AssembleSettings,
+    BenchmarkSettings,
     CandidateSettings,
     IndexSettings,
     JigsawSettings,
@@ -57,6 +58,7 @@ LAYERS = [
     "archive",
     "synth",
     "evaluate",
+    "benchmark",
     "train",
     "cli",
 ]
@@ -90,7 +92,7 @@ def test_imports_go_one_way() -> None:
 def test_metrics_know_nothing_of_methods() -> None:
     for page in (SOURCE / "evaluate").glob("*.py"):
         layers = {layer_of(module) for module in imports_of(page)}
-        assert not layers & {"models", "match", "search", "baselines", "train"}
+        assert not layers & {"models", "match", "search", "baselines", "benchmark", "train"}
     assert imports_of(SOURCE / "evaluate" / "metrics.py") == {"pairingnet.geometry"}
 
 
@@ -193,6 +195,7 @@ def test_the_readme_shows_the_two_commands() -> None:
         CandidateSettings,
         JigsawSettings,
         JigsawTrainSettings,
+        BenchmarkSettings,
     ],
 )
 def test_every_setting_is_documented(settings: type) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -17,6 +18,7 @@ from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match import loops
+from pairingnet.match.candidates import rank_by_joins
 from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
@@ -247,9 +249,12 @@ def test_stages_do_only_what_is_missing(torn: Collection, weights: Path, tmp_pat
     assert pipeline.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)[1] == 0
     assert {frozenset((m.source, m.target)) for m in matches} == {frozenset(p) for p in candidates.pairs()}
     assert sorted((m.score for m in matches), reverse=True) == [m.score for m in matches]
-    again = pipeline.rank_by_probability(candidates, matches)
+    again = rank_by_joins(candidates, matches)
     for row, before in zip(again.ranked, candidates.ranked, strict=True):
         assert _set(row) == _set(before)
+    blind = replace(candidates, scores=np.full_like(candidates.scores, -np.inf))
+    nothing = rank_by_joins(blind, [])  # nothing is known of anybody, and nobody was laid on: no candidates
+    assert (nothing.ranked == -1).all() and np.isneginf(nothing.scores).all()
 
 
 def _set(row: Iterable[int]) -> set[int]:

@@ -412,6 +412,23 @@ class JigsawTrainSettings:
             _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
+@dataclass(frozen=True)
+class BenchmarkSettings:
+    """What a benchmark asks of every method."""
+
+    sample_pairs: int = 0  # true pairs that are matched, chosen at random; 0: all
+    sample_queries: int = 0  # fragments whose neighbours are searched for, chosen at random; 0: all
+    pool: int = 0  # fragments among which a query is answered, its neighbours and others at random; 0: all others
+    limit_s: float = 7200.0  # a method that would lay pairs for longer is asked a sample instead; 0: never
+    candidates: int = 40  # of each fragment, that `ring` lays on each other
+    seed: int = 0  # of the samples, and of the methods that choose at random
+
+    def __post_init__(self) -> None:
+        for name in ("sample_pairs", "sample_queries", "pool", "limit_s", "seed"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        _require(self.candidates > 0, "candidates", self.candidates, "above 0")
+
+
 AnySettings = (
     TearSettings
     | WearSettings
@@ -429,6 +446,7 @@ AnySettings = (
     | CandidateSettings
     | JigsawSettings
     | JigsawTrainSettings
+    | BenchmarkSettings
 )
 Settings = TypeVar(
     "Settings",
@@ -448,6 +466,7 @@ Settings = TypeVar(
     CandidateSettings,
     JigsawSettings,
     JigsawTrainSettings,
+    BenchmarkSettings,
 )
 
 
@@ -510,15 +529,18 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file; those of a table `[wear]` are called `wear.name`."""
+    return _flat(_toml(path))
+
+
+def _toml(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read ({error.strerror}).", "Check the path given to --config.") from None
+        raise SettingsError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line."
         ) from error
-    return _flat(content)
 
 
 def _flat(tables: Mapping[str, Any]) -> dict[str, Any]:

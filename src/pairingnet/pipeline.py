@@ -13,9 +13,6 @@ from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.layout import Table
 from pairingnet.assemble.merge import assemble
@@ -29,6 +26,7 @@ from pairingnet.io.frames import moved_assembly, moved_match, piece_offsets, sca
 from pairingnet.io.images import write_png
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import append_joins, read_joins, write_assembly, write_matches
+from pairingnet.match.candidates import Candidates
 from pairingnet.match.contact import Outline
 from pairingnet.match.many import Source, match_many, method_of, write_levels
 from pairingnet.match.ring import RingFeatures
@@ -178,20 +176,6 @@ def compute_features(collection: Collection, source: Source, jobs: Workers = 0) 
     return features
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """ids (F,); ranked (F, K) numbers of the best others, -1 for none; scores (F, K)."""
-
-    ids: tuple[str, ...]
-    ranked: NDArray[np.intp]
-    scores: NDArray[np.float32]
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Each candidate pair once."""
-        numbers = {(min(a, int(b)), max(a, int(b))) for a, row in enumerate(self.ranked) for b in row if b >= 0}
-        return [(self.ids[a], self.ids[b]) for a, b in sorted(numbers)]
-
-
 def find_candidates(features: Sequence[RingFeatures], source: Source, most: int) -> Candidates:
     """The most promising others of each fragment."""
     ranked, scores = method_of(source).rank(features, most)
@@ -226,22 +210,6 @@ def match_missing(
     known = {frozenset((join.source, join.target)): join for join in read_joins(path)}
     joins = [known[frozenset(pair)] for pair in pairs if frozenset(pair) in known]
     return sorted(joins, key=lambda match: (-match.score, match.source, match.target)), len(missing)
-
-
-def rank_by_probability(candidates: Candidates, matches: Iterable[PairMatch]) -> Candidates:
-    """The candidates again, those with the likelier joins first."""
-    score = {frozenset((match.source, match.target)): match.score for match in matches if match.target_from_source}
-    scores = np.full(candidates.scores.shape, -np.inf, dtype=np.float32)
-    for a, row in enumerate(candidates.ranked):
-        for place, b in enumerate(row):
-            if b >= 0:
-                scores[a, place] = score.get(frozenset((candidates.ids[a], candidates.ids[b])), -1e6 - place)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    return Candidates(
-        candidates.ids,
-        np.take_along_axis(candidates.ranked, order, axis=1),
-        np.take_along_axis(scores, order, axis=1),
-    )
 
 
 def store_results(

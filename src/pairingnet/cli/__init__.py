@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pairingnet import __version__
-from pairingnet.cli import archive, collections, figures, solving, training
+from pairingnet.cli import archive, benchmarking, collections, figures, solving, training
 from pairingnet.errors import PairingNetError
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ for command in (
 app.add_typer(archive.archive_app, name="archive")
 app.add_typer(training.train_app, name="train")
 app.command()(training.evaluate)
+app.command()(benchmarking.benchmark)
 app.command()(training.ablate)
 app.add_typer(figures.figure_app, name="figure")
 

@@ -31,6 +31,22 @@ def from_options(assignments: list[str] | None) -> dict[str, str]:
     return parse_assignments(assignments or [])
 
 
+def seconds_in(text: str | None) -> float:
+    """`90m`, `2h` or `300s` in seconds; no text is for ever."""
+    from pairingnet.errors import SettingsError
+
+    if text is None:
+        return float("inf")
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1]) * unit
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise SettingsError(f"'{text}' is not a time.", "Write a number and s, m or h, such as 90m.")
+    return value
+
+
 def finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...], as_json: bool) -> None:
     """Print the result; what was left out goes to stderr, and makes the exit code 1."""
     print(json.dumps(summary, indent=1) if as_json else "\n".join(lines))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options, seconds_in
 from pairingnet.config import (
     CandidateSettings,
     JigsawSettings,
@@ -56,7 +56,7 @@ def train_matching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), of_training, "train")
     network = fresh_network(with_values(PaperSettings(), of_network, "train"), settings.seed)
-    run = _Run(collection, validation, out, _seconds(budget), device, threads, tensorboard, as_json)
+    run = _Run(collection, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
     run.train(MatchingTask, network, settings)
 
 
@@ -85,7 +85,7 @@ def train_searching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
     network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
-    run = _Run(collection, validation, out, _seconds(budget), device, threads, tensorboard, as_json)
+    run = _Run(collection, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
     run.train(SearchingTask, network, settings)
 
 
@@ -129,7 +129,7 @@ def train_ring(
     scenes = load_scenes(collections, ring, settings.step_spread, cache, settings.canny)
     checked = load_scenes([validation], ring, 0.0, cache) if validation is not None else []
     task = RingTask(network.to(choose_device(device)), scenes, settings, checked)
-    _finish_training(train(task, settings, out, _seconds(budget), tensorboard, until), out, as_json)
+    _finish_training(train(task, settings, out, seconds_in(budget), tensorboard, until), out, as_json)
 
 
 @train_app.command("verifier")
@@ -202,7 +202,7 @@ def train_jigsawnet(
     if validation is not None:
         watched = load_samples(validation, out / "validation", candidates, settings, network.side, jobs)
     result = train_ensemble(
-        samples, network, settings, out, _seconds(budget), choose_device(device), watched, tensorboard
+        samples, network, settings, out, seconds_in(budget), choose_device(device), watched, tensorboard
     )
     summary = {
         "weights": None if result.weights is None else str(result.weights),
@@ -278,22 +278,6 @@ def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
     finish(summary, lines, (), as_json)
 
 
-def _seconds(text: str | None) -> float:
-    """`90m`, `2h` or `300s` in seconds; no text is for ever."""
-    from pairingnet.errors import SettingsError
-
-    if text is None:
-        return float("inf")
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
-    try:
-        value = float(text[:-1]) * unit
-    except ValueError:
-        value = 0.0
-    if value <= 0:
-        raise SettingsError(f"'{text}' is not a time.", "Write a number and s, m or h, such as 90m.")
-    return value
-
-
 def evaluate(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     model: Annotated[Path, typer.Option(help="A checkpoint.")],
@@ -306,21 +290,21 @@ def evaluate(
     """Ask a model about a collection, and score its answers as the paper does."""
     import torch
 
+    from pairingnet.benchmark.ask import ask, predict
+    from pairingnet.benchmark.entrants import RingEntrant
     from pairingnet.evaluate import scores
-    from pairingnet.evaluate.predictions import predict
     from pairingnet.io.collection import read_collection
     from pairingnet.io.resume import content_mark
     from pairingnet.match.paper import PaperMethod
     from pairingnet.models.device import choose_device
     from pairingnet.train.checkpoints import network_of, read_checkpoint
-    from pairingnet.train.judge import predict_ring
 
     if threads:
         torch.set_num_threads(threads)
     chosen = read_collection(collection)
     chosen = chosen if part is None else chosen.part(part)
     if model.suffix == ".safetensors":
-        answers = predict_ring(chosen, model, out)
+        answers = ask(chosen, RingEntrant(chosen, model, out, jobs=0), out)
     else:
         network = network_of(read_checkpoint(model)).to(choose_device(device))
         answers = predict(chosen, PaperMethod(network, weights=content_mark(model)), out)

@@ -37,11 +37,14 @@ def both_directions(pairs: ArrayLike) -> NDArray[np.intp]:
 
 def recall_at_k(ranked: ArrayLike, pairs: ArrayLike, k: int) -> float:
     """Share of the pairs (query, answer) (P, 2) whose answer is among the query's k best. NaN without pairs."""
+    hits = recall_hits(ranked, pairs, k)
+    return float(hits.mean()) if len(hits) else float("nan")
+
+
+def recall_hits(ranked: ArrayLike, pairs: ArrayLike, k: int) -> NDArray[np.bool_]:
+    """(P,): whether each pair's answer is among the query's k best."""
     lists, queries = _search_input(ranked, pairs, k)
-    if not len(queries):
-        return float("nan")
-    hits = (lists[queries[:, 0], :k] == queries[:, 1:]).any(axis=1)
-    return float(hits.mean())
+    return np.asarray((lists[queries[:, 0], :k] == queries[:, 1:]).any(axis=1))
 
 
 def recall_bound(pairs: ArrayLike, k: int) -> float:
@@ -55,15 +58,22 @@ def recall_bound(pairs: ArrayLike, k: int) -> float:
 
 def ndcg_at_k(ranked: ArrayLike, pairs: ArrayLike, k: int) -> float:
     """Mean over queries with an answer of DCG / best possible DCG, gains 0 or 1. NaN without pairs."""
+    _, scores = ndcg_of_queries(ranked, pairs, k)
+    return float(scores.mean()) if len(scores) else float("nan")
+
+
+def ndcg_of_queries(ranked: ArrayLike, pairs: ArrayLike, k: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The queries (Q,) that have an answer, and DCG / best possible DCG of each."""
     lists, queries = _search_input(ranked, pairs, k)
     discount = 1 / np.log2(np.arange(2, k + 2))
     scores = []
-    for query in np.unique(queries[:, 0]):
+    asked = np.unique(queries[:, 0])
+    for query in asked:
         answers = queries[queries[:, 0] == query, 1]
         hits = np.isin(lists[query, :k], answers)
         best = discount[: min(k, len(np.unique(answers)))].sum()
         scores.append((hits * discount[: len(hits)]).sum() / best)
-    return float(np.mean(scores)) if scores else float("nan")
+    return asked, np.array(scores, dtype=np.float64)
 
 
 def _search_input(ranked: ArrayLike, pairs: ArrayLike, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -188,14 +198,7 @@ def assembly_scores(
     A relation is right if it is true and the two fragments lie to each other as they should: the shared line,
     carried over by both poses, coincides within `tolerance_px` on average. Fragments in no group are alone.
     """
-    group_of = {name: number for number, group in enumerate(groups) for name in group}
-    poses = {name: pose for group in groups for name, pose in group.items()}
-    right_relations = {
-        frozenset((seam.source, seam.target))
-        for seam in seams
-        if group_of.get(seam.source, -1) == group_of.get(seam.target, -2)
-        and _seam_error(seam, poses, true_poses) < tolerance_px
-    }
+    right_relations = relations_shown(groups, true_poses, seams, tolerance_px)
     relations = {frozenset(pair) for pair in shown}
     true_relations = {frozenset((seam.source, seam.target)) for seam in seams}
     right = sum(
@@ -210,6 +213,24 @@ def assembly_scores(
         right=_share(right, together),
         placed=_share(together, len(true_poses)),
     )
+
+
+def relations_shown(
+    groups: Sequence[Mapping[str, Rigid2D]],
+    true_poses: Mapping[str, Rigid2D],
+    seams: Sequence[Seam],
+    tolerance_px: float = 8.0,
+) -> set[frozenset[str]]:
+    """The true neighbour relations that an assembly shows: both fragments in one group, and to each other as they
+    should be."""
+    group_of = {name: number for number, group in enumerate(groups) for name in group}
+    poses = {name: pose for group in groups for name, pose in group.items()}
+    return {
+        frozenset((seam.source, seam.target))
+        for seam in seams
+        if group_of.get(seam.source, -1) == group_of.get(seam.target, -2)
+        and _seam_error(seam, poses, true_poses) < tolerance_px
+    }
 
 
 def _seam_error(seam: Seam, poses: Mapping[str, Rigid2D], true_poses: Mapping[str, Rigid2D]) -> float:

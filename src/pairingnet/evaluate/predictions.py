@@ -1,16 +1,16 @@
 """What a method says about a collection, stored once; scores are made from it as often as wanted.
 
 OUT/search.npz     ids (F,), ranked (F, K) numbers of the best candidates, -1 for none, scores (F, K)
-OUT/matches.json   one entry per true pair: the transform the method found, or why it found none
-OUT/method.json    the method's name and settings, and the seconds it took
+OUT/matches.json   the true pairs, and candidates that were laid on each other: the transform, or why there is none
+OUT/assembly.json  groups of poses, where the method makes any
+OUT/method.json    the method's name and settings, what it was asked, and what that cost
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,16 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.config import differences
-from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json, write_whole
-from pairingnet.io.run import read_matches, write_matches
-from pairingnet.prepare.load import load_fragments
-from pairingnet.types import Fragment, PairMatch
+from pairingnet.io.run import read_assembly, read_matches, write_assembly, write_matches
+from pairingnet.types import Assembly, Fragment, PairMatch
 
-_RANKED = 50
+Pair = tuple[str, str]
 
 
 class Method(Protocol):
@@ -51,40 +48,45 @@ class Method(Protocol):
         """How two fragments fit."""
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Of one stage: seconds on the clock, seconds of all cores, and how many pairs were laid on each other in it."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    pairs: int = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a method was asked: true pairs and queries (None: all of them); pool: fragments among which each query was
+    answered (0: all others); reason: why it was not asked everything."""
+
+    pairs: tuple[Pair, ...] | None = None
+    queries: tuple[str, ...] | None = None
+    pool: int = 0
+    reason: str = ""
+
+    @property
+    def is_all(self) -> bool:
+        return self.pairs is None and self.queries is None and not self.pool
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """ids (F,); ranked (F, K); transforms by (source, target), None where none was found; seconds per stage."""
+    """ids (F,); ranked (F, K); transforms by (source, target), None where none was found; seconds per stage;
+    probabilities of joins that have one; costs per stage; peak_mb: memory of its largest process."""
 
     ids: tuple[str, ...]
     ranked: NDArray[np.intp]
-    transforms: dict[tuple[str, str], Rigid2D | None]
+    transforms: Mapping[Pair, Rigid2D | None]
     method: str
-    seconds: dict[str, float]
-
-
-def predict(collection: Collection, method: Method, out: Path) -> Predictions:
-    """Ask a method about all fragments and all true pairs, unless `out` holds its answers already."""
-    wanted = {"method": method.name, "collection": collection.mark, **method.describe()}
-    known = known_predictions(out, wanted)
-    if known is not None:
-        return known
-    seconds: dict[str, float] = {}
-    with progress_bar() as bar:
-        began = time.perf_counter()
-        shown = bar.track(load_fragments(collection), total=len(collection), description=f"{method.name}: features")
-        features = method.know(list(method.features(shown)))
-        seconds["features"], began = time.perf_counter() - began, time.perf_counter()
-        ranked, scores = method.rank(features, _RANKED)
-        seconds["search"], began = time.perf_counter() - began, time.perf_counter()
-        number = {record.id: i for i, record in enumerate(collection.fragments)}
-        matches = [
-            method.match(features[number[pair.source]], features[number[pair.target]])
-            for pair in bar.track(collection.pairs, description=f"{method.name}: matching")
-        ]
-        seconds["matching"] = time.perf_counter() - began
-    ids = [record.id for record in collection.fragments]
-    store_predictions(out, wanted, ids, ranked, scores, matches, seconds)
-    return read_predictions(out)
+    seconds: Mapping[str, float]
+    probabilities: Mapping[Pair, float] = field(default_factory=dict)
+    sample: Sample = Sample()
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    peak_mb: float = float("nan")
+    assembly: Assembly | None = None
 
 
 def store_predictions(
@@ -94,13 +96,26 @@ def store_predictions(
     ranked: NDArray[np.intp],
     scores: NDArray[np.float32],
     matches: Iterable[PairMatch],
-    seconds: Mapping[str, float],
+    costs: Mapping[str, Cost],
+    peak_mb: float = float("nan"),
+    sample: Sample | None = None,
+    assembly: Assembly | None = None,
 ) -> None:
-    """Write a method's answers; `wanted` says which method was asked about what."""
+    """Write a method's answers; `wanted` says which method was asked about what. They count once method.json is
+    there, which is written last."""
     names = np.array(ids)
     write_whole(out / "search.npz", lambda file: np.savez(file, ids=names, ranked=ranked, scores=scores))
     write_matches(out / "matches.json", list(matches))
-    write_json(out / "method.json", {"wanted": wanted, "seconds": {k: round(v, 3) for k, v in seconds.items()}})
+    if assembly is not None:
+        write_assembly(out / "assembly.json", assembly)
+    told = {
+        "wanted": wanted,
+        "seconds": {stage: round(cost.wall_s, 3) for stage, cost in costs.items()},
+        "costs": {stage: asdict(cost) for stage, cost in costs.items()},
+        "peak_mb": None if np.isnan(peak_mb) else round(peak_mb, 1),
+        "sample": asdict(sample or Sample()),
+    }
+    write_json(out / "method.json", told)
 
 
 def read_predictions(out: Path) -> Predictions:
@@ -110,10 +125,29 @@ def read_predictions(out: Path) -> Predictions:
         matches = read_matches(out / "matches.json")
         with np.load(out / "search.npz", allow_pickle=False) as search:
             ids, ranked = tuple(str(i) for i in search["ids"]), np.asarray(search["ranked"])
-    except (OSError, KeyError, ValueError) as error:
+        asked = told.get("sample") or {}
+        sample = Sample(
+            None if asked.get("pairs") is None else tuple((a, b) for a, b in asked["pairs"]),
+            None if asked.get("queries") is None else tuple(asked["queries"]),
+            asked.get("pool", 0),
+            asked.get("reason", ""),
+        )
+        costs = {stage: Cost(**cost) for stage, cost in told.get("costs", {}).items()}
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise CollectionError(f"{out} holds no predictions ({error}).", "Run 'pairingnet evaluate' again.") from error
-    transforms = {(match.source, match.target): match.target_from_source for match in matches}
-    return Predictions(ids, ranked, transforms, told["wanted"]["method"], told["seconds"])
+    peak_mb = told.get("peak_mb")
+    return Predictions(
+        ids,
+        ranked,
+        {(match.source, match.target): match.target_from_source for match in matches},
+        told["wanted"]["method"],
+        told["seconds"],
+        {(match.source, match.target): match.probability for match in matches if not np.isnan(match.probability)},
+        sample,
+        costs,
+        float("nan") if peak_mb is None else float(peak_mb),
+        read_assembly(out / "assembly.json", matches) if (out / "assembly.json").is_file() else None,
+    )
 
 
 def known_predictions(out: Path, wanted: Mapping[str, Any]) -> Predictions | None:

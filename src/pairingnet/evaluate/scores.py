@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairingnet.evaluate.metrics import (
     STRICT_THRESHOLDS_PX,
@@ -25,7 +26,7 @@ from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.types import TruePair
 
-_KS = (5, 10, 20)
+KS = (5, 10, 20)
 
 
 @dataclass(frozen=True)
@@ -39,26 +40,33 @@ class ScoreRow:
 
 
 def score(collection: Collection, predictions: Predictions) -> list[ScoreRow]:
-    """All metrics of the paper, and RR at 2, 4 and 8 px. Neighbours are looked for in both directions."""
-    number = {name: i for i, name in enumerate(predictions.ids)}
-    pairs = np.array([(number[p.source], number[p.target]) for p in collection.pairs], dtype=np.intp).reshape(-1, 2)
+    """All metrics of the paper, and RR at 2, 4 and 8 px, of a method that was asked everything. Neighbours are looked
+    for in both directions."""
+    pairs = true_numbers(collection, predictions.ids)
     errors = pair_errors(collection, predictions)
     rows = []
     for difficulty, where in by_difficulty([pair.difficulty for pair in collection.pairs]).items():
         queries = both_directions(pairs[where])
         matching = match_scores([errors[i] for i in where])
-        values = {f"R@{k}": recall_at_k(predictions.ranked, queries, k) for k in _KS}
-        values |= {f"NDCG@{k}": ndcg_at_k(predictions.ranked, queries, k) for k in _KS}
+        values = {f"R@{k}": recall_at_k(predictions.ranked, queries, k) for k in KS}
+        values |= {f"NDCG@{k}": ndcg_at_k(predictions.ranked, queries, k) for k in KS}
         values |= {"RR": matching.rr, "HD": matching.hd_px, "RE": matching.re_rad, "NTE e-4": 1e4 * matching.nte}
         values |= {f"<{limit:.0f} px": matching.within[limit] for limit in STRICT_THRESHOLDS_PX}
         rows.append(ScoreRow(predictions.method, difficulty, len(where), values))
     return rows
 
 
+def true_numbers(collection: Collection, ids: Sequence[str]) -> NDArray[np.intp]:
+    """(P, 2): the true pairs, as places in the list of ids."""
+    number = {name: i for i, name in enumerate(ids)}
+    pairs = [(number[pair.source], number[pair.target]) for pair in collection.pairs]
+    return np.array(pairs, dtype=np.intp).reshape(-1, 2)
+
+
 def pair_errors(collection: Collection, predictions: Predictions) -> list[MatchErrors]:
     """The errors of every true pair, in the collection's order."""
     return [
-        _errors(collection, pair, predictions.transforms.get((pair.source, pair.target))) for pair in collection.pairs
+        errors_of(collection, pair, predictions.transforms.get((pair.source, pair.target))) for pair in collection.pairs
     ]
 
 
@@ -89,7 +97,8 @@ def as_json(rows: Sequence[ScoreRow]) -> str:
     )
 
 
-def _errors(collection: Collection, pair: TruePair, found: Rigid2D | None) -> MatchErrors:
+def errors_of(collection: Collection, pair: TruePair, found: Rigid2D | None) -> MatchErrors:
+    """The errors of one true pair."""
     source, target = collection.by_id[pair.source], collection.by_id[pair.target]
     assert source.canvas_from_fragment is not None
     shared = source.canvas_from_fragment.inverse().apply(pair.seam)

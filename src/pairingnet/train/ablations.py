@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from pairingnet.benchmark.ask import predict
 from pairingnet.config import PaperSettings, TrainSettings, network_and_training, with_values
 from pairingnet.errors import SettingsError
-from pairingnet.evaluate.predictions import predict
 from pairingnet.evaluate.scores import score, short_number
 from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json

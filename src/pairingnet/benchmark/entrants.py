@@ -1,0 +1,263 @@
+"""Methods as the benchmark asks them: one small protocol for whole systems, networks and rules of thumb.
+
+Three ways to search are told apart by one number and one list only: `judged` says whether candidates are laid on each
+other and ranked by that, and `candidates` gives as many as are worth it. A method that knows nothing of two
+pieces before laying them gives all others, with a score of minus infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from pairingnet.config import BenchmarkSettings, SolveSettings
+from pairingnet.engine.local import progress_bar
+from pairingnet.errors import SettingsError
+from pairingnet.evaluate.predictions import Method, Pair
+from pairingnet.io.collection import Collection
+from pairingnet.match.candidates import Candidates
+from pairingnet.prepare.load import load_fragments
+from pairingnet.types import Assembly, PairMatch
+
+if TYPE_CHECKING:
+    from pairingnet.models.paper import PairingNet
+
+RANKED = 50  # candidates that a ranking keeps
+_HANDFUL = 16  # pairs that are stored at once
+
+Laid = Callable[[Sequence[PairMatch]], None]
+
+
+class Entrant(Protocol):
+    """A method, with the collection it is asked about."""
+
+    name: str
+    judged: bool  # whether its search lays candidates on each other
+    most: int  # candidates of each query
+
+    def describe(self) -> dict[str, Any]:
+        """Settings and weights, as plain values."""
+
+    def know(self) -> None:
+        """Make the features of all fragments, unless that was done."""
+
+    def candidates(self, most: int) -> Candidates:
+        """The best others of each fragment, as far as that can be known before any are laid on each other."""
+
+    def lay(self, pairs: Sequence[Pair], laid: Laid) -> None:
+        """Match pairs; `laid` gets each handful as soon as it is known."""
+
+    def assemble(self, joins: Iterable[PairMatch]) -> Assembly | None:
+        """Groups of all fragments from all joins; None where the method does not say."""
+
+
+@runtime_checkable
+class Pairwise(Protocol):
+    """A method that can only search by laying every pair on each other."""
+
+    def score(self, source: Any, target: Any) -> float:
+        """How well two pieces fit; 0 where they do not."""
+
+
+class MethodEntrant:
+    """Any method of the common protocol; its features are in memory, and made again after an interruption."""
+
+    def __init__(self, method: Method, collection: Collection) -> None:
+        self.method, self.collection = method, collection
+        self.name = method.name
+        self.judged = isinstance(method, Pairwise)
+        self.most = max(1, len(collection) - 1) if self.judged else RANKED
+        self._features: Sequence[Any] | None = None
+        self._number = {record.id: i for i, record in enumerate(collection.fragments)}
+
+    def describe(self) -> dict[str, Any]:
+        """The method's own words."""
+        return self.method.describe()
+
+    def know(self) -> None:
+        """All fragments, one after the other."""
+        if self._features is None:
+            with progress_bar() as bar:
+                fragments = load_fragments(self.collection)
+                shown = bar.track(fragments, total=len(self.collection), description=f"{self.name}: features")
+                self._features = self.method.know(list(self.method.features(shown)))
+
+    def candidates(self, most: int) -> Candidates:
+        """The method's own ranking; all others where it has none."""
+        assert self._features is not None
+        ids = tuple(self._number)
+        if self.judged:
+            places = np.arange(max(0, len(ids) - 1))[None]
+            others = places + (places >= np.arange(len(ids))[:, None])  # everyone but oneself
+            return Candidates(ids, others, np.full(others.shape, -np.inf, dtype=np.float32))
+        return Candidates(ids, *self.method.rank(self._features, most))
+
+    def lay(self, pairs: Sequence[Pair], laid: Laid) -> None:
+        """One after the other; points of the seams are not kept."""
+        assert self._features is not None
+        with progress_bar() as bar:
+            task = bar.add_task(f"{self.name}: pairs", total=len(pairs))
+            for first in range(0, len(pairs), _HANDFUL):
+                handful = pairs[first : first + _HANDFUL]
+                found = [self.method.match(*(self._features[self._number[name]] for name in pair)) for pair in handful]
+                laid([replace(match, points=np.zeros((0, 2, 2))) for match in found])
+                bar.advance(task, len(handful))
+
+    def assemble(self, joins: Iterable[PairMatch]) -> None:
+        """These methods end with pairs."""
+
+
+class RingEntrant:
+    """Our own system: the stages of the pipeline, which keep what they make in the folder of the run."""
+
+    name = "ring"
+    judged = True
+
+    def __init__(self, collection: Collection, weights: Path, folder: Path, most: int = 40, jobs: int = 1) -> None:
+        self.collection, self.weights, self.folder, self.most, self.jobs = collection, weights, folder, most, jobs
+
+    def describe(self) -> dict[str, Any]:
+        """The mark of the weights, and how many candidates are laid on each other."""
+        from pairingnet.io.resume import content_mark
+
+        return {"weights": content_mark(self.weights), "candidates": self.most}
+
+    def know(self) -> None:
+        """Features in files; those that are there are read."""
+        from pairingnet import pipeline
+
+        self._source = pipeline.source_of(self.collection, self.weights, self.folder)
+        self._features = pipeline.compute_features(self.collection, self._source, self.jobs)
+
+    def candidates(self, most: int) -> Candidates:
+        """By votes of contour points."""
+        from pairingnet import pipeline
+
+        return pipeline.find_candidates(self._features, self._source, most)
+
+    def lay(self, pairs: Sequence[Pair], laid: Laid) -> None:
+        """On several processes where asked for."""
+        from pairingnet.match.many import match_many
+
+        match_many(self._source, pairs, self.jobs, laid)
+
+    def assemble(self, joins: Iterable[PairMatch]) -> Assembly:
+        """As `solve` does, with its settings."""
+        from pairingnet.pipeline import put_together
+
+        outlines = {each.id: each.outline for each in self._features}
+        return put_together(outlines, list(joins), self._source.step_px, SolveSettings())[1]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What methods need beside a collection: weights of our own network (None: those that ship) and of JigsawNet, and a
+    way to load the paper's network, with the mark of its weights."""
+
+    ring: Path | None = None
+    jigsaw: Path | None = None
+    paper: Callable[[], tuple[PairingNet, str]] | None = None
+
+
+Maker = Callable[[Collection, Path, Given, BenchmarkSettings, int], Entrant]
+
+
+def make_entrant(
+    name: str, collection: Collection, folder: Path, given: Given, settings: BenchmarkSettings, jobs: int = 1
+) -> Entrant:
+    """The method of a name, ready to be asked about a collection; what it keeps lies in `folder`."""
+    return MAKERS[name](collection, folder, given, settings, jobs)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that no method has."""
+    unknown = [name for name in names if name not in MAKERS]
+    if unknown:
+        raise SettingsError(f"There is no method '{', '.join(unknown)}'.", f"They are: {', '.join(MAKERS)}.")
+
+
+def check_weights(names: Sequence[str], given: Given) -> None:
+    """Refuse methods whose weights are not given."""
+    for name, option, missing in (
+        ("paper", "--paper-weights CHECKPOINT", given.paper is None),
+        ("jigsawnet", "--jigsaw-weights FILE", given.jigsaw is None),
+    ):
+        if name in names and missing:
+            raise SettingsError(f"No weights ship for {name}.", f"Train it, and give {option}; or leave it out.")
+
+
+# Each imports what it needs when it is asked for: a ranking at random loads no network.
+
+
+def _ring(collection: Collection, folder: Path, given: Given, settings: BenchmarkSettings, jobs: int) -> Entrant:
+    from pairingnet.match.weights import SHIPPED
+
+    return RingEntrant(collection, given.ring or SHIPPED, folder, settings.candidates, jobs)
+
+
+def _of_method(
+    make: Callable[[Collection, Given, BenchmarkSettings], Method],
+    collection: Collection,
+    folder: Path,  # noqa: ARG001
+    given: Given,
+    settings: BenchmarkSettings,
+    jobs: int,  # noqa: ARG001
+) -> Entrant:
+    return MethodEntrant(make(collection, given, settings), collection)
+
+
+def _paper(_: Collection, given: Given, __: BenchmarkSettings) -> Method:
+    from pairingnet.match.paper import PaperMethod
+
+    assert given.paper is not None
+    network, mark = given.paper()
+    return PaperMethod(network, weights=mark)
+
+
+def _rule_based(_: Collection, __: Given, ___: BenchmarkSettings) -> Method:
+    from pairingnet.baselines.rule_based import RuleBasedMethod
+
+    return RuleBasedMethod()
+
+
+def _jigsawnet(_: Collection, given: Given, __: BenchmarkSettings) -> Method:
+    from pairingnet.baselines.jigsawnet import JigsawMethod
+    from pairingnet.baselines.weights import load_jigsaw
+    from pairingnet.io.resume import content_mark
+
+    assert given.jigsaw is not None
+    return JigsawMethod(load_jigsaw(given.jigsaw), weights=content_mark(given.jigsaw))
+
+
+def _mean_colour(_: Collection, __: Given, ___: BenchmarkSettings) -> Method:
+    from pairingnet.baselines.mean_colour import MeanColourMethod
+
+    return MeanColourMethod()
+
+
+def _same_picture(collection: Collection, _: Given, settings: BenchmarkSettings) -> Method:
+    from pairingnet.baselines.same_picture import SamePictureMethod
+
+    return SamePictureMethod({record.id: record.source for record in collection.fragments}, settings.seed)
+
+
+def _chance(_: Collection, __: Given, settings: BenchmarkSettings) -> Method:
+    from pairingnet.baselines.chance import ChanceMethod
+
+    return ChanceMethod(settings.seed)
+
+
+MAKERS: Mapping[str, Maker] = {
+    "ring": _ring,
+    "paper": partial(_of_method, _paper),
+    "rule_based": partial(_of_method, _rule_based),
+    "jigsawnet": partial(_of_method, _jigsawnet),
+    "mean_colour": partial(_of_method, _mean_colour),
+    "same_picture": partial(_of_method, _same_picture),
+    "chance": partial(_of_method, _chance),
+}

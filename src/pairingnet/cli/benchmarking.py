@@ -1,0 +1,84 @@
+"""The command that compares methods: benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pairingnet.cli.common import Json, Threads, seconds_in
+
+if TYPE_CHECKING:
+    from pairingnet.benchmark.run import Bench
+    from pairingnet.models.paper import PairingNet
+
+_METHODS = "ring,rule_based,mean_colour,same_picture,chance"
+
+
+def benchmark(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    out: Annotated[Path, typer.Argument(help="The folder for answers and tables; continued if it exists.")],
+    methods: Annotated[
+        str, typer.Option(help="Of: ring, paper, rule_based, jigsawnet, mean_colour, same_picture, chance.")
+    ] = _METHODS,
+    ring_weights: Annotated[
+        Path | None, typer.Option(help="Of our own network.", show_default="those that ship")
+    ] = None,
+    paper_weights: Annotated[Path | None, typer.Option(help="A checkpoint of the paper's network.")] = None,
+    jigsaw_weights: Annotated[Path | None, typer.Option(help="Weights of JigsawNet.")] = None,
+    part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
+    sample_pairs: Annotated[int, typer.Option(help="So many true pairs at random; 0: all.", min=0)] = 0,
+    sample_queries: Annotated[int, typer.Option(help="So many queries at random; 0: all.", min=0)] = 0,
+    pool: Annotated[int, typer.Option(help="Each query among so many fragments; 0: all others.", min=0)] = 0,
+    sample_only: Annotated[str | None, typer.Option(help="Methods that are sampled; others are asked all.")] = None,
+    limit: Annotated[
+        str, typer.Option(help="A method that would take longer is sampled: 90m, 2h, 300s, or 'none'.")
+    ] = "2h",
+    candidates: Annotated[int, typer.Option(help="Of each fragment, that ring lays on each other.", min=1)] = 40,
+    seed: Annotated[int, typer.Option(help="Of samples, and of methods that choose at random.", min=0)] = 0,
+    threads: Threads = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes of ring; 0 is one per core.", min=0)] = 1,
+    as_json: Json = False,
+) -> None:
+    """Ask several methods the same, and compare them in one table."""
+    from pairingnet.benchmark.entrants import Given
+    from pairingnet.benchmark.run import Bench
+    from pairingnet.config import BenchmarkSettings
+
+    limit_s = 0.0 if limit == "none" else seconds_in(limit)
+    settings = BenchmarkSettings(sample_pairs, sample_queries, pool, limit_s, candidates, seed)
+    given = Given(ring_weights, jigsaw_weights, None if paper_weights is None else _Paper(paper_weights))
+    bench = Bench(_names(methods), given, settings, _names(sample_only or ""), True, threads, jobs)
+    _on_collection(collection, out, bench, part, as_json)
+
+
+def _on_collection(folder: Path, out: Path, bench: Bench, part: str | None, as_json: bool) -> None:
+    from pairingnet.benchmark import run, table
+    from pairingnet.io.collection import read_collection
+
+    chosen = read_collection(folder)
+    chosen = chosen if part is None else chosen.part(part)
+    data = f"{folder.name}{'' if part is None else f', part {part}'}: {len(chosen)} fragments of "
+    data += f"{len({record.source for record in chosen.fragments})} pictures, {len(chosen.pairs)} true pairs"
+    told = run.benchmark(chosen, out, bench, data)
+    print(
+        table.as_json(told) if as_json else f"{table.as_markdown(told)}\n\ntable   {out / 'benchmark.md'}, .csv, .json"
+    )
+
+
+class _Paper:
+    """Loads a checkpoint where it is needed, which may be in another process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self) -> tuple[PairingNet, str]:
+        from pairingnet.io.resume import content_mark
+        from pairingnet.train.checkpoints import network_of, read_checkpoint
+
+        return network_of(read_checkpoint(self.path)), content_mark(self.path)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
