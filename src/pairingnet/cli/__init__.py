@@ -39,6 +39,7 @@ app.add_typer(archive.archive_app, name="archive")
 app.add_typer(training.train_app, name="train")
 app.command()(training.evaluate)
 app.command()(benchmarking.benchmark)
+app.command()(benchmarking.score)
 app.command()(training.ablate)
 app.add_typer(figures.figure_app, name="figure")
 

@@ -1,4 +1,4 @@
-"""The command that compares methods: benchmark."""
+"""Commands that compare methods: benchmark, score."""
 
 from __future__ import annotations
 
@@ -65,6 +65,35 @@ def _on_collection(folder: Path, out: Path, bench: Bench, part: str | None, as_j
     print(
         table.as_json(told) if as_json else f"{table.as_markdown(told)}\n\ntable   {out / 'benchmark.md'}, .csv, .json"
     )
+
+
+def score(
+    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    matches: Annotated[Path, typer.Option(help="matches.json of any method (docs/benchmark.md).")],
+    search: Annotated[Path | None, typer.Option(help="A ranking of candidates: .json or .csv.")] = None,
+    assembly: Annotated[Path | None, typer.Option(help="assembly.json, where the method makes groups.")] = None,
+    name: Annotated[str | None, typer.Option(help="What the method is called.", show_default="the folder")] = None,
+    part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the table (.md, .csv, .json).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Score the answers of any method, in any language, from the files it wrote."""
+    import sys
+
+    from pairingnet.benchmark import table
+    from pairingnet.evaluate.submitted import read_submission
+    from pairingnet.io.collection import read_collection
+
+    chosen = read_collection(collection)
+    chosen = chosen if part is None else chosen.part(part)
+    told = read_submission(chosen, matches, search, assembly, name or matches.absolute().parent.name)
+    for remark in told.remarks:
+        print(f"note    {remark}", file=sys.stderr)
+    data = f"{collection.name}: {len(chosen)} fragments, {len(chosen.pairs)} true pairs"
+    made = table.table_of(data, chosen, [told.predictions])
+    if out is not None:
+        table.write_table(out, "scores", made)
+    print(table.as_json(made) if as_json else table.as_markdown(made))
 
 
 class _Paper:
