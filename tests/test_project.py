@@ -27,6 +27,7 @@ from pairingnet.config import (
     RingMatchSettings,
     RingSettings,
     RingTrainSettings,
+    SliceSettings,
     SolveSettings,
     TearSettings,
     TrainSettings,
@@ -196,6 +197,7 @@ def test_the_readme_shows_the_two_commands() -> None:
         JigsawSettings,
         JigsawTrainSettings,
         BenchmarkSettings,
+        SliceSettings,
     ],
 )
 def test_every_setting_is_documented(settings: type) -> None:

@@ -429,6 +429,31 @@ class BenchmarkSettings:
         _require(self.candidates > 0, "candidates", self.candidates, "above 0")
 
 
+@dataclass(frozen=True)
+class SliceSettings:
+    """One collection of a benchmark over several: how pictures are torn, and which fragments of it are asked about."""
+
+    rotate: bool = True  # turn every piece by a random angle
+    wear: str = "none"  # "none", "light", "medium" or "heavy"
+    straight: float = 0.0  # share of cuts that are one straight seam, beside those of the wear
+    texture: str = "rgb"  # pieces are shown as "rgb", "grey" or "canny" (black and white edges) to every method
+    split: str = "picture"  # "picture", or "paper": fragments are shuffled 5:1:4 whatever picture they are from
+    part: str = ""  # only this part ("train", "val", "test"); empty: all fragments
+    pictures: int = 0  # only the first so many pictures; 0: all
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.straight <= 1, "straight", self.straight, "between 0 and 1")
+        _require(self.pictures >= 0, "pictures", self.pictures, "0 or more")
+        for name, choices in {
+            "wear": tuple(WEAR_LEVELS),
+            "texture": ("rgb", "grey", "canny"),
+            "split": ("picture", "paper"),
+            "part": ("", "train", "val", "test"),
+        }.items():
+            shown = ", ".join(choice or "''" for choice in choices)
+            _require(getattr(self, name) in choices, name, getattr(self, name), f"one of {shown}")
+
+
 AnySettings = (
     TearSettings
     | WearSettings
@@ -447,6 +472,7 @@ AnySettings = (
     | JigsawSettings
     | JigsawTrainSettings
     | BenchmarkSettings
+    | SliceSettings
 )
 Settings = TypeVar(
     "Settings",
@@ -467,6 +493,7 @@ Settings = TypeVar(
     JigsawSettings,
     JigsawTrainSettings,
     BenchmarkSettings,
+    SliceSettings,
 )
 
 
@@ -530,6 +557,17 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file; those of a table `[wear]` are called `wear.name`."""
     return _flat(_toml(path))
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file, each with its settings."""
+    tables = _toml(path)
+    alone = [name for name, value in tables.items() if not isinstance(value, dict)]
+    if alone:
+        raise SettingsError(
+            f"'{alone[0]}' in {path} stands in no table.", "Begin each with its name, such as [turned]."
+        )
+    return tables
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Json, Threads, seconds_in
+from pairingnet.cli.common import Json, Set, Threads, from_options, seconds_in
 
 if TYPE_CHECKING:
     from pairingnet.benchmark.run import Bench
@@ -17,7 +17,7 @@ _METHODS = "ring,rule_based,mean_colour,same_picture,chance"
 
 
 def benchmark(
-    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
+    collection: Annotated[Path, typer.Argument(help="A collection with truth; with --slices, pictures.")],
     out: Annotated[Path, typer.Argument(help="The folder for answers and tables; continued if it exists.")],
     methods: Annotated[
         str, typer.Option(help="Of: ring, paper, rule_based, jigsawnet, mean_colour, same_picture, chance.")
@@ -36,27 +36,43 @@ def benchmark(
         str, typer.Option(help="A method that would take longer is sampled: 90m, 2h, 300s, or 'none'.")
     ] = "2h",
     candidates: Annotated[int, typer.Option(help="Of each fragment, that ring lays on each other.", min=1)] = 40,
-    seed: Annotated[int, typer.Option(help="Of samples, and of methods that choose at random.", min=0)] = 0,
+    slices: Annotated[
+        str | None, typer.Option(help="A TOML file, or names: turned,upright,grey,worn-medium,first-10 ...")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Of samples and of torn slices; several are averaged: 1,2,3.")] = "0",
     threads: Threads = 1,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes of ring; 0 is one per core.", min=0)] = 1,
+    assignments: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Ask several methods the same, and compare them in one table."""
+    """Ask several methods the same, and compare them in one table.
+
+    With --slices, pictures are torn into one collection a slice; --set reaches the tearing.
+    """
     from pairingnet.benchmark.entrants import Given
     from pairingnet.benchmark.run import Bench
     from pairingnet.config import BenchmarkSettings
 
+    numbers = _numbers(seeds)
     limit_s = 0.0 if limit == "none" else seconds_in(limit)
-    settings = BenchmarkSettings(sample_pairs, sample_queries, pool, limit_s, candidates, seed)
+    settings = BenchmarkSettings(sample_pairs, sample_queries, pool, limit_s, candidates, numbers[0])
     given = Given(ring_weights, jigsaw_weights, None if paper_weights is None else _Paper(paper_weights))
     bench = Bench(_names(methods), given, settings, _names(sample_only or ""), True, threads, jobs)
-    _on_collection(collection, out, bench, part, as_json)
+    if slices is None:
+        _on_collection(collection, out, bench, part, numbers, assignments, as_json)
+    else:
+        _on_slices(collection, out, bench, slices, numbers, from_options(assignments), as_json)
 
 
-def _on_collection(folder: Path, out: Path, bench: Bench, part: str | None, as_json: bool) -> None:
+def _on_collection(
+    folder: Path, out: Path, bench: Bench, part: str | None, seeds: list[int], assignments: Any, as_json: bool
+) -> None:
     from pairingnet.benchmark import run, table
+    from pairingnet.errors import SettingsError
     from pairingnet.io.collection import read_collection
 
+    if len(seeds) > 1 or assignments:
+        raise SettingsError("Several seeds and --set are for torn slices.", "Give --slices as well, or one seed.")
     chosen = read_collection(folder)
     chosen = chosen if part is None else chosen.part(part)
     data = f"{folder.name}{'' if part is None else f', part {part}'}: {len(chosen)} fragments of "
@@ -65,6 +81,18 @@ def _on_collection(folder: Path, out: Path, bench: Bench, part: str | None, as_j
     print(
         table.as_json(told) if as_json else f"{table.as_markdown(told)}\n\ntable   {out / 'benchmark.md'}, .csv, .json"
     )
+
+
+def _on_slices(
+    pictures: Path, out: Path, bench: Bench, named: str, seeds: list[int], tearing: dict[str, str], as_json: bool
+) -> None:
+    from pairingnet.benchmark import slices
+
+    told = slices.benchmark_slices(pictures, out, bench, slices.read_slices(named), seeds, tearing)
+    if as_json:
+        print(slices.as_json(told))
+    else:
+        print(f"{slices.as_markdown(told)}\n\ntable    {out / 'slices.md'}, .csv, .json\nlook at  {out / 'slices.png'}")
 
 
 def score(
@@ -111,3 +139,15 @@ class _Paper:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _numbers(text: str) -> list[int]:
+    from pairingnet.errors import SettingsError
+
+    try:
+        numbers = [int(number) for number in _names(text)]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise SettingsError(f"'{text}' are no seeds.", "Write whole numbers, such as --seeds 1,2,3.")
+    return numbers

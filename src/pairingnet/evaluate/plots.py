@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairingnet.evaluate.intervals import Estimate
 from pairingnet.evaluate.metrics import Reliability
 from pairingnet.evaluate.statistics import CollectionStatistics
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"High": "#d95f4c", "Medium": "#e3b23c", "Low": "#4c9f70"}
 _BLUE = "#3b6ea5"
+_METHOD_COLOURS = ("#3b6ea5", "#d95f4c", "#4c9f70", "#e3b23c", "#8c6bb1", "#7f7f7f", "#b0a18f")
 
 
 def statistics_figure(statistics: CollectionStatistics, path: Path) -> None:
@@ -61,6 +64,44 @@ def reliability_figure(table: Reliability, path: Path, title: str = "") -> None:
     axes.scatter(table.predicted, table.observed, s=_marker_sizes(table.counts), color=_BLUE, zorder=3)
     axes.plot(table.predicted, table.observed, color=_BLUE, linewidth=1)
     axes.set(xlabel="probability given", ylabel="share that is true", xlim=(0, 1), ylim=(0, 1), title=title)
+    save_figure(figure, path)
+
+
+def slices_figure(
+    metrics: Mapping[str, Mapping[tuple[str, str], Estimate]],
+    ms_per_pair: Mapping[tuple[str, str], float],
+    path: Path,
+) -> None:
+    """Each metric by slice and method, with its interval, and below them the time that a pair takes."""
+    slices = list(dict.fromkeys(name for name, _ in ms_per_pair))
+    methods = list(dict.fromkeys(method for _, method in ms_per_pair))
+    figure = new_figure(max(7.0, 2.5 + 1.3 * len(slices)), 3.2 * (len(metrics) + 1))
+    rows = figure.subplots(len(metrics) + 1, 1, sharex=True, squeeze=False)[:, 0]
+    wide = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        colour = _METHOD_COLOURS[number % len(_METHOD_COLOURS)]
+        beside = (number - (len(methods) - 1) / 2) * wide
+        for axes, told in zip(rows, metrics.values(), strict=False):
+            there = [(place, told[name, method]) for place, name in enumerate(slices) if (name, method) in told]
+            ends = [[e.value - e.low for _, e in there], [e.high - e.value for _, e in there]]
+            axes.bar([place + beside for place, _ in there], [e.value for _, e in there], wide, color=colour)
+            # Without an interval (one picture) there is no bar for it; percentiles may lie on the value itself.
+            whiskers = np.nan_to_num(np.clip(np.array(ends).reshape(2, -1), 0, None))
+            axes.errorbar(
+                [place + beside for place, _ in there],
+                [e.value for _, e in there],
+                whiskers,
+                fmt="none",
+                ecolor="#333333",
+                elinewidth=1,
+            )
+        taken = [ms_per_pair[name, method] for name in slices]
+        rows[-1].bar([place + beside for place in range(len(slices))], taken, wide, color=colour, label=method)
+    for axes, name in zip(rows, metrics, strict=False):
+        axes.set(ylabel=name, ylim=(0, 1.05))
+    rows[-1].set(ylabel="CPU ms a matched pair", yscale="log")
+    rows[-1].set_xticks(range(len(slices)), slices, rotation=20, ha="right")
+    figure.legend(loc="outside upper center", ncols=min(len(methods), 7), frameon=False)
     save_figure(figure, path)
 
 
