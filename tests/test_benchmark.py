@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from pairingnet.baselines.jigsawnet import Ensemble, JigsawNet
 from pairingnet.baselines.ranking import rank_all_pairs
 from pairingnet.baselines.weights import save_jigsaw
 from pairingnet.benchmark.ask import ask, predict
-from pairingnet.benchmark.costs import Ledger, peak_mb, read_costs
+from pairingnet.benchmark.costs import Ledger, peak_mb, read_costs, seconds_a_pair
 from pairingnet.benchmark.entrants import MAKERS, MethodEntrant
 from pairingnet.benchmark.isolated import isolated
 from pairingnet.benchmark.run import Bench, benchmark
@@ -37,9 +39,9 @@ from pairingnet.benchmark.sampling import (
 )
 from pairingnet.benchmark.table import as_csv, as_json, as_markdown, table_of
 from pairingnet.config import BenchmarkSettings, JigsawSettings, PaperSettings, as_dict
-from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.errors import CollectionError, PairingNetError, SettingsError
 from pairingnet.evaluate.predictions import Sample
-from pairingnet.io.collection import Collection, write_collection
+from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.run import read_joins
 from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
@@ -134,7 +136,7 @@ def test_a_limit_is_shared_out(torn: Collection) -> None:
     told = sample_within(1000.0, work, many, 0)
     assert told.pairs is not None and len(told.pairs) == 300  # 0.3 of the limit
     assert told.queries is not None and len(told.queries) == 7  # the other 700 s
-    assert "limit" in told.reason
+    assert told.reason == "all of it would take about 33 min, the limit is 17 min"
     # A cheap search leaves its share to the pairs.
     told = sample_within(500.0, Work(1000, 10, 1.0, 1.0, 1.0), many, 0)
     assert told.pairs is not None and len(told.pairs) == 490 and told.queries is None
@@ -242,6 +244,18 @@ def test_a_killed_command_goes_on(torn: Collection, tmp_path: Path) -> None:
     assert json.loads(result.stdout)["methods"][0]["RR"] > 0.4
 
 
+def test_a_stopped_command_ends_at_once_and_says_how_to_go_on(torn: Collection, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pairingnet", "benchmark", str(torn.folder), str(tmp_path), "--limit", "none"]
+    process = subprocess.Popen([*command, "--methods", "rule_based"], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "rule_based" / "joins.jsonl").is_file():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "again to continue" in complaint and "Traceback" not in complaint
+    assert not (tmp_path / "rule_based" / "method.json").is_file()
+
+
 # Limits, costs
 
 
@@ -265,11 +279,18 @@ def test_costs_are_added_up_over_sessions(tmp_path: Path) -> None:
         ledger = Ledger(tmp_path / "costs.jsonl")
         ledger.note("features")
         time.sleep(0.02)
-        assert ledger.note("search", 5) >= 0.02
+        ledger.note("search", 5)
     with (tmp_path / "costs.jsonl").open("a") as file:
         file.write('{"stage": "search", "wall')  # killed while it was writing
     costs, peak = read_costs(tmp_path / "costs.jsonl")
     assert costs["search"].pairs == 10 and costs["search"].wall_s >= 0.04
+    # What is done beside laying pairs does not make a pair dearer.
+    each_s = seconds_a_pair(tmp_path / "costs.jsonl", "search")
+    assert each_s == pytest.approx(costs["search"].wall_s / 10)
+    time.sleep(0.05)
+    ledger.note("search")
+    assert seconds_a_pair(tmp_path / "costs.jsonl", "search") == each_s
+    assert seconds_a_pair(tmp_path / "costs.jsonl", "matching") == 0
     assert 10 < peak <= peak_mb() + 1
     assert costs["features"].wall_s < 0.02
 
@@ -277,6 +298,13 @@ def test_costs_are_added_up_over_sessions(tmp_path: Path) -> None:
 def test_memory_is_that_of_the_method_alone() -> None:
     held = np.ones(300 * 2**17)
     assert isolated(peak_mb) < peak_mb() - 300 * held[0]
+
+
+def test_what_goes_wrong_in_a_process_is_told() -> None:
+    with pytest.raises(CollectionError, match="nowhere"):
+        isolated(partial(read_collection, "nowhere"))
+    with pytest.raises(PairingNetError, match="code 7"):
+        isolated(partial(os._exit, 7))
 
 
 # The command

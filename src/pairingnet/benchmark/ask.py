@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pairingnet.benchmark.costs import Ledger, read_costs
+from pairingnet.benchmark.costs import Ledger, read_costs, seconds_a_pair
 from pairingnet.benchmark.entrants import RANKED, Entrant, MethodEntrant
 from pairingnet.benchmark.sampling import Work, pool_of, sample_of, sample_within, shuffled_pairs, shuffled_queries
 from pairingnet.config import BenchmarkSettings
@@ -118,24 +118,21 @@ class _Desk:
         self.joins = {frozenset((join.source, join.target)): join for join in read_joins(self.out / "joins.jsonl")}
         self.ledger = Ledger(self.out / "costs.jsonl")
 
-    def lay(self, stage: str, pairs: Sequence[Pair]) -> float:
-        """Lay the pairs that were not laid before; the seconds that took."""
+    def lay(self, stage: str, pairs: Sequence[Pair]) -> None:
+        """Lay the pairs that were not laid before."""
         missing = [pair for pair in pairs if frozenset(pair) not in self.joins]
         self.ledger.start()
-        taken_s = 0.0
 
         def laid(found: Sequence[PairMatch]) -> None:
-            nonlocal taken_s
             append_joins(self.out / "joins.jsonl", found)
             # What counts is what was stored, rounded: an interrupted run ends with the same numbers.
             stored = (match_from_json(match_as_json(join)) for join in found)
             self.joins |= {frozenset((join.source, join.target)): join for join in stored}
-            taken_s += self.ledger.note(stage, len(found))
+            self.ledger.note(stage, len(found))
 
         if missing:
             self.entrant.lay(missing, laid)
-            taken_s += self.ledger.note(stage)  # processes tell what they took when they end
-        return taken_s
+            self.ledger.note(stage)  # processes tell what they took when they end
 
     def candidates(self, sample: Sample, seed: int) -> Candidates:
         """The candidates of the queries of a sample, each among its pool."""
@@ -199,7 +196,6 @@ def _measure(desk: _Desk, settings: BenchmarkSettings) -> Work:
 
 
 def _seconds_each(desk: _Desk, stage: str, pairs: Sequence[Pair]) -> float:
-    """Seconds for one of the first pairs."""
+    """Seconds for one of the first pairs; a stopped run has asked some of them before."""
     desk.lay(stage, pairs[:_PROBED])
-    cost = read_costs(desk.out / "costs.jsonl")[0].get(stage)  # a stopped run has asked some of them before
-    return cost.wall_s / cost.pairs if cost is not None and cost.pairs else 0.0
+    return seconds_a_pair(desk.out / "costs.jsonl", stage)

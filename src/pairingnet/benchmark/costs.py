@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,32 +35,42 @@ class Ledger:
         """What was done since the last note belongs to no stage."""
         self._wall_s, self._cpu_s = time.perf_counter(), cpu_seconds()
 
-    def note(self, stage: str, pairs: int = 0) -> float:
-        """What was done since the last note belongs to this stage; the seconds it took."""
+    def note(self, stage: str, pairs: int = 0) -> None:
+        """What was done since the last note belongs to this stage."""
         wall_s, cpu_s = time.perf_counter() - self._wall_s, cpu_seconds() - self._cpu_s
         told = {"stage": stage, "wall_s": round(wall_s, 4), "cpu_s": round(cpu_s, 4), "pairs": pairs}
         append_lines(self.path, [json.dumps({**told, "peak_mb": round(peak_mb(), 1)})])
         self.start()
-        return wall_s
 
 
 def read_costs(path: Path) -> tuple[dict[str, Cost], float]:
     """Costs of every stage, and the peak memory in MB; over all sessions of a run."""
     costs: dict[str, Cost] = {}
     peak = 0.0
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            told = json.loads(line)
-            stage, one = told["stage"], Cost(told["wall_s"], told["cpu_s"], told["pairs"])
-        except (json.JSONDecodeError, KeyError):  # cut off when the process was killed
-            continue
-        peak = max(peak, told["peak_mb"])
+    for stage, one, held_mb in _lines(path):
+        peak = max(peak, held_mb)
         before = costs.get(stage, Cost())
         if stage in _ONCE:
             costs[stage] = max(before, one, key=lambda cost: cost.wall_s)
         else:
             costs[stage] = Cost(before.wall_s + one.wall_s, before.cpu_s + one.cpu_s, before.pairs + one.pairs)
     return costs, peak
+
+
+def seconds_a_pair(path: Path, stage: str) -> float:
+    """On the clock, of the lines in which pairs were laid; 0 where there are none."""
+    laid = [one for name, one, _ in _lines(path) if name == stage and one.pairs]
+    return sum(one.wall_s for one in laid) / sum(one.pairs for one in laid) if laid else 0.0
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Cost, float]]:
+    """Stage, cost and peak memory of every line."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            told = json.loads(line)
+            yield told["stage"], Cost(told["wall_s"], told["cpu_s"], told["pairs"]), told["peak_mb"]
+        except (json.JSONDecodeError, KeyError):  # cut off when the process was killed
+            continue
 
 
 def cpu_seconds() -> float:

@@ -85,5 +85,12 @@ def sample_within(limit_s: float, work: Work, collection: Collection, seed: int)
     return Sample(
         tuple(shuffled_pairs(collection, seed)[:pairs]) if pairs < work.pairs else None,
         tuple(shuffled_queries(collection, seed)[:queries]) if queries < work.queries else None,
-        reason=f"all of it would take about {work.total_s / 3600:.1f} h, the limit is {limit_s / 3600:.2g} h",
+        reason=f"all of it would take about {_lasting(work.total_s)}, the limit is {_lasting(limit_s)}",
     )
+
+
+def _lasting(seconds: float) -> str:
+    """`40 s`, `24 min` or `3.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
