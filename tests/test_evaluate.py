@@ -109,3 +109,12 @@ def test_the_papers_method_answers(torn: Collection, tmp_path: Path) -> None:
     network = PairingNet(PaperSettings(width=16, layers=2, search_layers=1, search_width=8))
     rows = score(torn, predict(torn, PaperMethod(network), tmp_path))
     assert 0 <= rows[0].values["RR"] <= 1 and 0 < rows[0].values["R@20"] <= 1
+
+
+def test_answers_of_earlier_versions_are_read(torn: Collection, tmp_path: Path) -> None:
+    """They know of no samples and of no costs beside seconds."""
+    first = predict(torn, Oracle(torn), tmp_path)
+    told = json.loads((tmp_path / "method.json").read_text())
+    (tmp_path / "method.json").write_text(json.dumps({name: told[name] for name in ("wanted", "seconds")}))
+    again = read_predictions(tmp_path)
+    assert again.transforms == first.transforms and again.sample.is_all and not again.costs

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pairingnet.evaluate.intervals import Estimate, Tally, estimate
-from pairingnet.evaluate.predictions import Predictions
+from pairingnet.evaluate.predictions import Cost, Predictions
 from pairingnet.evaluate.scores import short_number
 from pairingnet.evaluate.tallies import METRICS, asked_pairs, bounds, tallies
 from pairingnet.io.collection import Collection
@@ -81,11 +81,14 @@ def costs_of(predictions: Predictions, queries: int) -> dict[str, float]:
         cost = predictions.costs.get(stage)
         told[f"{stage}, wall s"] = _NAN if cost is None else cost.wall_s
         told[f"{stage}, CPU s"] = _NAN if cost is None else cost.cpu_s
-    for what, stage, by_query in (("matched pair", "matching", False), ("query", "search", True)):
-        cost = predictions.costs.get(stage)
-        count = 0 if cost is None else queries if by_query else cost.pairs
-        told[f"ms a {what}, wall"] = 1e3 * cost.wall_s / count if cost is not None and count else _NAN
-        told[f"ms a {what}, CPU"] = 1e3 * cost.cpu_s / count if cost is not None and count else _NAN
+    matching, search = (predictions.costs.get(stage, Cost()) for stage in ("matching", "search"))
+    for what, cost, count in (
+        ("matched pair", matching, matching.pairs),
+        ("query", search, queries if "search" in predictions.costs else 0),
+        ("pair laid in the search", search, search.pairs),
+    ):
+        told[f"ms a {what}, wall"] = 1e3 * cost.wall_s / count if count else _NAN
+        told[f"ms a {what}, CPU"] = 1e3 * cost.cpu_s / count if count else _NAN
     return {**told, "peak memory, MB": predictions.peak_mb}
 
 
