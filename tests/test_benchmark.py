@@ -43,9 +43,10 @@ from pairingnet.errors import CollectionError, PairingNetError, SettingsError
 from pairingnet.evaluate.predictions import Sample
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.run import read_joins
+from pairingnet.match.candidates import Candidates
 from pairingnet.models.paper import PairingNet
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
-from pairingnet.types import Fragment, PairMatch
+from pairingnet.types import Assembly, Fragment, PairMatch
 from tests.test_evaluate import Oracle
 
 EXACT = BenchmarkSettings(limit_s=0)
@@ -187,6 +188,26 @@ def test_search_by_pairs_is_the_methods_own(torn: Collection, tmp_path: Path) ->
         inside = set(pooled.ranked[row].tolist()) - {-1}
         assert len(inside) <= 8
         assert [b for b in exact.ranked[row].tolist() if b in inside] == [b for b in pooled.ranked[row] if b >= 0]
+
+
+def test_an_assembly_is_made_of_what_the_search_found(torn: Collection, tmp_path: Path) -> None:
+    """True pairs are matched whether the search finds them or not; that must not help the assembly."""
+
+    class Assembling(MethodEntrant):
+        def candidates(self, most: int) -> Candidates:
+            found = super().candidates(most)
+            return replace(found, ranked=np.where(found.ranked < 3, found.ranked, -1))
+
+        def assemble(self, joins: Iterable[PairMatch]) -> Assembly:
+            self.given = {frozenset((join.source, join.target)) for join in joins}
+            return Assembly()
+
+    entrant = Assembling(Pairs(torn), torn)
+    answers = ask(torn, entrant, tmp_path, EXACT)
+    first = {record.id for record in torn.fragments[:3]}
+    assert answers.assembly is not None and "assembly" in answers.costs
+    assert len(entrant.given) == 3 * (len(torn) - 3) + 3 and all(pair & first for pair in entrant.given)
+    assert len(read_joins(tmp_path / "joins.jsonl")) > len(entrant.given)
 
 
 # Interruptions

@@ -78,13 +78,16 @@ def ask(collection: Collection, entrant: Entrant, out: Path, settings: Benchmark
     true = [(pair.source, pair.target) for pair in collection.pairs] if sample.pairs is None else list(sample.pairs)
     desk.lay("matching", true)
     candidates = desk.candidates(sample, settings.seed)
+    assembly = None
     if entrant.judged:
-        desk.lay("search", candidates.pairs())
+        pairs = candidates.pairs()
+        desk.lay("search", pairs)
         candidates = rank_by_joins(candidates, desk.joins.values())
         desk.ledger.note("search")
-    assembly = entrant.assemble(desk.joins.values()) if sample.is_all else None
-    if assembly is not None:
-        desk.ledger.note("assembly")
+        if sample.is_all:
+            # What the search has found, and no true pair that was only asked for to be judged.
+            assembly = entrant.assemble([desk.joins[frozenset(pair)] for pair in pairs])
+            desk.ledger.note("assembly")
     costs, peak_mb = read_costs(out / "costs.jsonl")
     ranked, scores = candidates.ranked[:, :RANKED], candidates.scores[:, :RANKED]
     shown = Candidates(candidates.ids, ranked, scores).pairs() if entrant.judged else []

@@ -17,7 +17,7 @@ from pathlib import Path
 from pairingnet.evaluate.predictions import Cost
 from pairingnet.io.files import append_lines
 
-_ONCE = ("features",)  # stages that start over after an interruption: their longest line counts
+_ONCE = ("features", "assembly")  # stages that start over after an interruption: their longest line counts
 
 
 @dataclass(eq=False)

@@ -53,7 +53,7 @@ class Entrant(Protocol):
         """Match pairs; `laid` gets each handful as soon as it is known."""
 
     def assemble(self, joins: Iterable[PairMatch]) -> Assembly | None:
-        """Groups of all fragments from all joins; None where the method does not say."""
+        """Groups of all fragments from the joins of its search; None where the method does not say."""
 
 
 @runtime_checkable
@@ -108,8 +108,9 @@ class MethodEntrant:
                 laid([replace(match, points=np.zeros((0, 2, 2))) for match in found])
                 bar.advance(task, len(handful))
 
-    def assemble(self, joins: Iterable[PairMatch]) -> None:
+    def assemble(self, joins: Iterable[PairMatch]) -> Assembly | None:  # noqa: ARG002
         """These methods end with pairs."""
+        return None
 
 
 class RingEntrant:
