@@ -129,20 +129,26 @@ def test_a_pool_holds_the_neighbours_and_others() -> None:
 
 
 def test_a_limit_is_shared_out(torn: Collection) -> None:
-    """By hand: 1000 pairs of 1 s and 10 queries of 100 pairs of 1 s take 2000 s."""
+    """By hand: 1000 pairs of 1 s, and 10 queries of 100 pairs of 1 s that have none in common, take 2000 s."""
     many = replace(torn, pairs=torn.pairs * 40)
-    work = Work(1000, 10, 100.0, 1.0, 1.0)
+    work = Work(1000, 10, 1000, 100, 1.0, 1.0)
     assert work.total_s == 2000
     assert sample_within(2000.0, work, many, 0) == Sample()
     told = sample_within(1000.0, work, many, 0)
     assert told.pairs is not None and len(told.pairs) == 300  # 0.3 of the limit
     assert told.queries is not None and len(told.queries) == 7  # the other 700 s
     assert told.reason == "all of it would take about 33 min, the limit is 17 min"
+    # Alone a query costs more than its share of all of them: 140 pairs instead of 100.
+    told = sample_within(1000.0, replace(work, pairs_a_query=140), many, 0)
+    assert told.queries is not None and len(told.queries) == 5
     # A cheap search leaves its share to the pairs.
-    told = sample_within(500.0, Work(1000, 10, 1.0, 1.0, 1.0), many, 0)
+    told = sample_within(500.0, Work(1000, 10, 10, 1, 1.0, 1.0), many, 0)
     assert told.pairs is not None and len(told.pairs) == 490 and told.queries is None
+    # A search that lays no pairs is never sampled.
+    told = sample_within(1.0, Work(1000, 10, 0, 0, 1.0, 0.0), many, 0)
+    assert told.pairs is not None and len(told.pairs) == LEAST_PAIRS and told.queries is None
     # Too little for anything: the least that says something.
-    told = sample_within(1.0, Work(1000, 10, 100.0, 1.0, 1.0), many, 0)
+    told = sample_within(1.0, Work(1000, 10, 1000, 100, 1.0, 1.0), many, 0)
     assert told.pairs is not None and len(told.pairs) == LEAST_PAIRS
     assert told.queries is not None and len(told.queries) == LEAST_QUERIES
 

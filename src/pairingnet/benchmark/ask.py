@@ -188,14 +188,14 @@ def _measure(desk: _Desk, settings: BenchmarkSettings) -> Work:
     pairs = shuffled_pairs(desk.collection, settings.seed)
     queries = shuffled_queries(desk.collection, settings.seed)
     if not pairs:
-        return Work(0, 0, 0.0, 0.0, 0.0)
+        return Work(0, 0, 0, 0, 0.0, 0.0)
     match_s = _seconds_each(desk, "matching", pairs)
     if not desk.entrant.judged:
-        return Work(len(pairs), len(queries), 0.0, match_s, 0.0)
+        return Work(len(pairs), len(queries), 0, 0, match_s, 0.0)
     count = len(desk.candidates(Sample(), settings.seed).pairs())
     first = desk.candidates(Sample(queries=(queries[0],)), settings.seed).pairs()
     search_s = _seconds_each(desk, "search", first[:: max(1, len(first) // _PROBED)])
-    return Work(len(pairs), len(queries), max(0, count - len(pairs)) / len(queries), match_s, search_s)
+    return Work(len(pairs), len(queries), max(0, count - len(pairs)), len(first), match_s, search_s)
 
 
 def _seconds_each(desk: _Desk, stage: str, pairs: Sequence[Pair]) -> float:

@@ -57,31 +57,33 @@ def sample_of(collection: Collection, settings: BenchmarkSettings) -> Sample:
 
 @dataclass(frozen=True)
 class Work:
-    """What asking everything would take: pairs to match, queries, pairs to lay for each of them, and seconds for one of
-    either kind."""
+    """What asking would take: pairs to match; queries, pairs to lay for all of them together, and for one of them alone
+    (of two that are both asked, the pair between them is laid once); seconds for a pair of either kind."""
 
     pairs: int
     queries: int
-    pairs_per_query: float
+    search_pairs: int
+    pairs_a_query: int
     match_s: float
     search_s: float
 
     @property
     def total_s(self) -> float:
-        return self.pairs * self.match_s + self.queries * self.pairs_per_query * self.search_s
+        return self.pairs * self.match_s + self.search_pairs * self.search_s
 
 
 def sample_within(limit_s: float, work: Work, collection: Collection, seed: int) -> Sample:
     """As much as can be asked within a limit; all where that is enough."""
     if work.total_s <= limit_s:
         return Sample()
-    searching_s = work.queries * work.pairs_per_query * work.search_s
+    searching_s = work.search_pairs * work.search_s
     # Where one of the two is cheap, the other has what it leaves.
     for_pairs_s = max(_FOR_PAIRS * limit_s, limit_s - searching_s)
     pairs = max(LEAST_PAIRS, int(for_pairs_s / work.match_s))
     left_s = limit_s - min(pairs, work.pairs) * work.match_s
-    per_query_s = work.pairs_per_query * work.search_s
-    queries = max(LEAST_QUERIES, int(left_s / per_query_s)) if per_query_s > 0 else work.queries
+    a_query_s = work.pairs_a_query * work.search_s
+    enough = searching_s <= max(0.0, left_s)
+    queries = work.queries if enough else max(LEAST_QUERIES, int(left_s / a_query_s))
     return Sample(
         tuple(shuffled_pairs(collection, seed)[:pairs]) if pairs < work.pairs else None,
         tuple(shuffled_queries(collection, seed)[:queries]) if queries < work.queries else None,
