@@ -92,8 +92,7 @@ def test_the_grid_finds_the_nearest_point(pieces: list[Fragment], rng: np.random
     wrong = 0
     for place, depth in zip(places, inside, strict=True):
         distances = np.linalg.norm(outline.points - place, axis=1)
-        grid = outline.grid
-        number, apart, side = loops.nearest(outline.points, grid.numbers, grid.corner, grid.cell_px, *place)
+        number, apart, side = loops.nearest(outline.ground, *place)
         if side == 0:
             assert depth < -25
             continue

@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 
 from pairingnet.geometry import Points, Rigid2D, perimeter, resample_closed
 from pairingnet.match import loops
-from pairingnet.match.loops import Floats
+from pairingnet.match.loops import Floats, Ground
 
 _CELL = 2.0  # spacings of the contour's points
 _MARGIN = 16  # cells around a piece in which its contour is found
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """numbers (H, W) as in `loops`; corner (2,): where the centre of the first cell lies; cell: its size in px."""
-
-    numbers: NDArray[np.int32]
-    corner: Floats
-    cell_px: float
 
 
 class Outline:
@@ -48,7 +39,8 @@ class Outline:
         return perimeter(self.points) / len(self.points)
 
     @cached_property
-    def grid(self) -> Grid:
+    def ground(self) -> Ground:
+        """This contour, for others to be laid on it."""
         cell_px = _CELL * self.spacing_px
         corner = self.points.min(axis=0) - _MARGIN * cell_px
         width, height = np.ceil((self.points.max(axis=0) - corner) / cell_px).astype(int) + 1 + _MARGIN
@@ -64,7 +56,7 @@ class Outline:
         cv2.fillPoly(within, [np.rint(at * 16).astype(np.int32)], 1, shift=4)
         numbers[within == 0] *= -1
         numbers[(within == 0) & (distance > _MARGIN)] = 0
-        return Grid(numbers, corner, cell_px)
+        return self.points, self.tangents, numbers, corner, cell_px
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +75,8 @@ class Contact:
 
 def contact(source: Outline, target: Outline, target_from_source: Rigid2D, reach_px: float) -> Contact:
     """The source's points that lie within `reach_px` of the target's contour with opposed tangents."""
-    rows, columns = loops.touching(
-        as_pose(target_from_source), source.points, source.tangents, 1, *parts(target), reach_px
-    )
+    pose = as_pose(target_from_source)
+    rows, columns = loops.touching(pose, source.points, source.tangents, 1, target.ground, reach_px)
     apart = target_from_source.apply(source.points[rows]) - target.points[columns]
     tangents = target.tangents[columns]
     gap_px = apart[:, 0] * tangents[:, 1] - apart[:, 1] * tangents[:, 0]
@@ -111,7 +102,7 @@ def refine(
         as_pose(start),
         source.points,
         source.tangents,
-        *parts(target),
+        target.ground,
         *(np.ascontiguousarray(part, dtype=np.float64) for part in anchors),
         reach_px,
         rounds,
@@ -129,8 +120,7 @@ def overlap_penalty(
         (source, target, target_from_source),
         (target, source, target_from_source.inverse()),
     ):
-        points, _, grid, corner, cell_px = parts(fixed)
-        deep = loops.count_inside(as_pose(pose), moved.points, every, points, grid, corner, cell_px, allowed_px)
+        deep = loops.count_inside(as_pose(pose), moved.points, every, fixed.ground, allowed_px)
         total += every * deep * moved.spacing_px
     return total
 
@@ -138,9 +128,3 @@ def overlap_penalty(
 def as_pose(transform: Rigid2D) -> Floats:
     """(4,) as the loops want it."""
     return np.array([np.cos(transform.angle_rad), np.sin(transform.angle_rad), transform.x_px, transform.y_px])
-
-
-def parts(outline: Outline) -> tuple[Points, Points, NDArray[np.int32], Floats, float]:
-    """What the loops need of the contour that others are laid on."""
-    grid = outline.grid
-    return outline.points, outline.tangents, grid.numbers, grid.corner, grid.cell_px

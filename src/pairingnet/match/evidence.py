@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match import loops
-from pairingnet.match.contact import Outline, as_pose, contact, parts
+from pairingnet.match.contact import Outline, as_pose, contact
 from pairingnet.prepare.strip import SAMPLES, Strip
 
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
@@ -104,7 +104,7 @@ def agreements(
         source.ring.points,
         source.ring.tangents,
         every,
-        *parts(target.ring),
+        target.ring.ground,
         reach_px,
         logits,
         source.usual,

@@ -1,7 +1,8 @@
 """The loops over contour points that run for every pair of fragments, compiled.
 
-A pose is (4,): cosine and sine of the turn, and the shift. A grid (H, W) tells, for the pixels around a contour, the
-number of its nearest point: i + 1 inside of the piece, -(i + 1) outside, 0 where the contour is far.
+A pose is (4,): cosine and sine of the turn, and the shift. What pieces are laid on is a tuple, `Ground`: points (N, 2)
+and tangents (N, 2) of a contour; a grid (H, W) of cells that tells the number of the nearest point, i + 1 inside of
+the piece, -(i + 1) outside, 0 where the contour is far; the centre (2,) of its first cell, and the size of a cell.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ground = tuple[Floats, Floats, NDArray[np.int32], Floats, float]
 
 OPPOSED = -0.6  # cosine between the tangents of contours that touch
 
@@ -24,8 +26,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @compiled
-def nearest(points: Floats, grid: NDArray[np.int32], corner: Floats, cell: float, x: float, y: float) -> Any:
+def nearest(ground: Ground, x: float, y: float) -> Any:
     """Number, distance and side (1 inside, -1 outside) of the contour point nearest to a place; side 0: far away."""
+    points, _, grid, corner, cell = ground
     column, row = int(np.floor((x - corner[0]) / cell + 0.5)), int(np.floor((y - corner[1]) / cell + 0.5))
     if column < 0 or row < 0 or row >= grid.shape[0] or column >= grid.shape[1]:
         return 0, np.inf, 0
@@ -46,51 +49,32 @@ def nearest(points: Floats, grid: NDArray[np.int32], corner: Floats, cell: float
 
 
 @compiled
-def touching(
-    pose: Floats,
-    points: Floats,
-    tangents: Floats,
-    every: int,
-    target: Floats,
-    target_tangents: Floats,
-    grid: NDArray[np.int32],
-    corner: Floats,
-    cell: float,
-    reach: float,
-) -> Any:
-    """Rows and columns (K,) of points that lie within reach of the target's contour, with opposed tangents."""
+def touching(pose: Floats, points: Floats, tangents: Floats, every: int, ground: Ground, reach: float) -> Any:
+    """Rows and columns (K,) of points that lie within reach of the ground's contour, with opposed tangents."""
+    other = ground[1]
     rows, columns = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
     count = 0
     c, s = pose[0], pose[1]
     for i in range(0, len(points), every):
         x, y = c * points[i, 0] - s * points[i, 1] + pose[2], s * points[i, 0] + c * points[i, 1] + pose[3]
-        j, apart, side = nearest(target, grid, corner, cell, x, y)
+        j, apart, side = nearest(ground, x, y)
         if side == 0 or apart >= reach:
             continue
         along_x, along_y = c * tangents[i, 0] - s * tangents[i, 1], s * tangents[i, 0] + c * tangents[i, 1]
-        if along_x * target_tangents[j, 0] + along_y * target_tangents[j, 1] < OPPOSED:
+        if along_x * other[j, 0] + along_y * other[j, 1] < OPPOSED:
             rows[count], columns[count] = i, j
             count += 1
     return rows[:count].copy(), columns[:count].copy()
 
 
 @compiled
-def count_inside(
-    pose: Floats,
-    points: Floats,
-    every: int,
-    target: Floats,
-    grid: NDArray[np.int32],
-    corner: Floats,
-    cell: float,
-    allowed: float,
-) -> int:
-    """How many points lie deeper than allowed inside of the target."""
+def count_inside(pose: Floats, points: Floats, every: int, ground: Ground, allowed: float) -> int:
+    """How many points lie deeper than allowed inside of the ground's piece."""
     count = 0
     for i in range(0, len(points), every):
         x = pose[0] * points[i, 0] - pose[1] * points[i, 1] + pose[2]
         y = pose[1] * points[i, 0] + pose[0] * points[i, 1] + pose[3]
-        _, apart, side = nearest(target, grid, corner, cell, x, y)
+        _, apart, side = nearest(ground, x, y)
         if side > 0 and apart > allowed:
             count += 1
     return count
@@ -101,11 +85,7 @@ def slide(
     start: Floats,
     points: Floats,
     tangents: Floats,
-    target: Floats,
-    target_tangents: Floats,
-    grid: NDArray[np.int32],
-    corner: Floats,
-    cell: float,
+    ground: Ground,
     held: Floats,
     holders: Floats,
     weight: Floats,
@@ -115,14 +95,15 @@ def slide(
 ) -> Any:
     """Turn and shift until the contours meet, or are `gap` apart: point to line along the contact, held by anchors.
 
-    held (K, 2) of the source belong at holders (K, 2) of the target, by weight (K,).
+    held (K, 2) of the piece that moves belong at holders (K, 2) of the ground, by weight (K,).
     """
+    target, target_tangents = ground[0], ground[1]
     pose = start.copy()
     mean_weight = max(1e-9, weight.sum())
     for number in range(rounds):
         near = reach * max(0.35, 1 - number / rounds)
         every = 3 if number < rounds // 2 else 1
-        rows, columns = touching(pose, points, tangents, every, target, target_tangents, grid, corner, cell, near)
+        rows, columns = touching(pose, points, tangents, every, ground, near)
         count = len(rows)
         if count < 10:
             break
@@ -181,11 +162,7 @@ def agreeing(
     points: Floats,
     tangents: Floats,
     every: int,
-    target: Floats,
-    target_tangents: Floats,
-    grid: NDArray[np.int32],
-    corner: Floats,
-    cell: float,
+    ground: Ground,
     reach: float,
     logits: NDArray[np.float32],
     own_level: NDArray[np.float32],
@@ -197,7 +174,7 @@ def agreeing(
     """
     total, counts = np.zeros(len(poses)), np.zeros(len(poses), np.int64)
     for h in range(len(poses)):
-        rows, columns = touching(poses[h], points, tangents, every, target, target_tangents, grid, corner, cell, reach)
+        rows, columns = touching(poses[h], points, tangents, every, ground, reach)
         for k in range(len(rows)):
             i, j = rows[k], columns[k]
             total[h] += logits[i, j] - own_level[i] - other_level[j]
