@@ -62,4 +62,4 @@ def test_differences_are_named() -> None:
 
 
 def test_every_wear_level_exists() -> None:
-    assert list(WEAR_LEVELS) == ["none", "light", "medium", "heavy"]
+    assert list(WEAR_LEVELS) == ["none", "scanned", "light", "medium", "heavy"]

@@ -54,7 +54,7 @@ def test_slices_are_read_by_name_and_from_a_file(tmp_path: Path) -> None:
     }
     for text, says in (
         ("[a]\nwaer = 1\n", "wear"),
-        ("[a]\nwear = 'awful'\n", "none, light"),
+        ("[a]\nwear = 'awful'\n", "none, scanned, light"),
         ("rotate = true\n", "no table"),
         ("[a\n", "TOML"),
     ):

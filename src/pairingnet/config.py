@@ -434,7 +434,7 @@ class SliceSettings:
     """One collection of a benchmark over several: how pictures are torn, and which fragments of it are asked about."""
 
     rotate: bool = True  # turn every piece by a random angle
-    wear: str = "none"  # "none", "light", "medium" or "heavy"
+    wear: str = "none"  # "none", "scanned", "light", "medium" or "heavy"
     straight: float = 0.0  # share of cuts that are one straight seam, beside those of the wear
     texture: str = "rgb"  # pieces are shown as "rgb", "grey" or "canny" (black and white edges) to every method
     split: str = "picture"  # "picture", or "paper": fragments are shuffled 5:1:4 whatever picture they are from
