@@ -29,7 +29,7 @@ from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSetti
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
-from pairingnet.train.parallel import mean_over_processes, start, sum_over_processes
+from pairingnet.train.parallel import leave, mean_over_processes, start, sum_over_processes
 
 AnyTraining = TrainSettings | RingTrainSettings | JigsawTrainSettings
 
@@ -145,6 +145,7 @@ def train(
                 log.write({"step": step, "seconds": round(seconds(), 1), **task.validate()})
         save()
     log.close()
+    leave()
     return TrainingResult(path, step, seconds(), loss, step >= total)
 
 

@@ -21,6 +21,13 @@ def start() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), count
 
 
+def leave() -> None:
+    """Part from the others when all are done: the one that keeps the list must not be gone while another reads it."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
+
+
 def sum_over_processes(tensors: Iterable[Tensor]) -> None:
     """Add the tensors of all processes, in place; nothing to do in one."""
     if distributed.is_available() and distributed.is_initialized():
