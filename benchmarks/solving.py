@@ -72,7 +72,7 @@ def judge(truth: Collection, solution: Solution) -> Judged:
         if pair.source not in group_of or group_of[pair.source] != group_of.get(pair.target):
             continue
         placed = poses[pair.target].inverse() @ poses[pair.source]
-        if _off_px(truth, pair.source, pair.seam, placed, truth.target_from_source(pair)) < RIGHT_PX:
+        if off_px(truth, pair.source, pair.seam, placed, truth.target_from_source(pair)) < RIGHT_PX:
             found.add(key)
     right = sum(bool(keys) and keys <= found for keys in neighbours.values())
     placed_pairs = {frozenset((j.source, j.target)) for g in solution.assembly.groups for j in g.joins}
@@ -86,25 +86,31 @@ def judge(truth: Collection, solution: Solution) -> Judged:
                 continue
             swap = known.source != match.source
             pose = match.target_from_source.inverse() if swap else match.target_from_source
-            wrong += _off_px(truth, known.source, known.seam, pose, truth.target_from_source(known)) > 2 * RIGHT_PX
+            wrong += off_px(truth, known.source, known.seam, pose, truth.target_from_source(known)) > 2 * RIGHT_PX
     return Judged(len(truth), right, len(truth.pairs), len(found), len(placed_pairs | found), wrong)
 
 
-def _off_px(truth: Collection, source: str, seam: Points, found: Rigid2D, true: Rigid2D) -> float:
+def off_px(truth: Collection, source: str, seam: Points, found: Rigid2D, true: Rigid2D) -> float:
     pose = truth.by_id[source].canvas_from_fragment
     assert pose is not None
     shared = pose.inverse().apply(seam)
     return float(np.linalg.norm(found.apply(shared) - true.apply(shared), axis=1).mean())
 
 
+def read_set(shared: Path, name: str, scratch: Path, store: bool = False) -> Collection:
+    """A third-party puzzle with its truth; its pieces' images stay where `scratch` is."""
+    pieces, known = shared / "fragments" / name / "pieces", shared / "fragments" / name / "truth.json"
+    prepared = prepare_collection(pieces, scratch, PrepareJob(PrepareSettings()), store=store)
+    files = [path.name for path in image_files(pieces)]
+    return annotate_from_poses(prepared.collection, read_truth(known), name, files, 6.0, 50.0).collection
+
+
 def _sets(shared: Path, weights: Path, scratch: Path) -> None:
     print("| set | pieces right | true neighbours found | joins above .9 that are wrong | groups, alone | s |")
     print("|---|---|---|---|---|---|")
     for name in SETS:
-        pieces, known = shared / "fragments" / name / "pieces", shared / "fragments" / name / "truth.json"
-        prepared = prepare_collection(pieces, scratch / name / "truth", PrepareJob(PrepareSettings()), store=False)
-        files = [path.name for path in image_files(pieces)]
-        truth = annotate_from_poses(prepared.collection, read_truth(known), name, files, 6.0, 50.0).collection
+        pieces = shared / "fragments" / name / "pieces"
+        truth = read_set(shared, name, scratch / name / "truth")
         began = time.perf_counter()
         solution = solve(pieces, scratch / name / "run", weights=weights)
         seconds = time.perf_counter() - began

@@ -7,37 +7,26 @@ no pose, for the same reason and with the same effect as `chance`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairingnet.baselines.chance import ChanceMethod
 from pairingnet.baselines.ranking import rank_scores
 from pairingnet.errors import CollectionError
-from pairingnet.types import Fragment, PairMatch
+from pairingnet.types import PairMatch
 
 
-class SamePictureMethod:
+class SamePictureMethod(ChanceMethod):
     """Fragments of the same picture first, in any order; then the others."""
 
     name = "same_picture"
 
     def __init__(self, source_of: Mapping[str, str], seed: int = 0) -> None:
         """source_of: the picture of each fragment, by id."""
-        self.source_of, self.seed = source_of, seed
-
-    def describe(self) -> dict[str, Any]:
-        """The seed."""
-        return {"seed": self.seed}
-
-    def features(self, fragments: Iterable[Fragment]) -> list[str]:
-        """The names."""
-        return [fragment.id for fragment in fragments]
-
-    def know(self, features: Sequence[str]) -> Sequence[str]:
-        """Nothing more."""
-        return features
+        super().__init__(seed)
+        self.source_of = source_of
 
     def rank(self, features: Sequence[str], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """Scores from 1 on are of the same picture."""
