@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.spatial import cKDTree
 
-from pairingnet import pipeline
+from pairingnet import stages
 from pairingnet.config import RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
@@ -236,16 +236,16 @@ def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_pa
 
 
 def test_stages_do_only_what_is_missing(torn: Collection, weights: Path, tmp_path: Path) -> None:
-    source = pipeline.source_of(torn, weights, tmp_path)
-    features = pipeline.compute_features(torn, source, jobs=1)
+    source = stages.source_of(torn, weights, tmp_path)
+    features = stages.compute_features(torn, source, jobs=1)
     stamps = {path: path.stat().st_mtime_ns for path in source.features.iterdir()}
     assert len(stamps) == len(features) == len(torn)
-    pipeline.compute_features(torn, source, jobs=1)
+    stages.compute_features(torn, source, jobs=1)
     assert stamps == {path: path.stat().st_mtime_ns for path in source.features.iterdir()}
-    candidates = pipeline.find_candidates(features, source, 3)
-    matches, made = pipeline.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)
+    candidates = stages.find_candidates(features, source, 3)
+    matches, made = stages.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)
     assert made == len(matches)
-    assert pipeline.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)[1] == 0
+    assert stages.match_missing(candidates.pairs(), source, tmp_path / "joins.jsonl", jobs=1)[1] == 0
     assert {frozenset((m.source, m.target)) for m in matches} == {frozenset(p) for p in candidates.pairs()}
     assert sorted((m.score for m in matches), reverse=True) == [m.score for m in matches]
     again = rank_by_joins(candidates, matches)

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
+from pairingnet.assemble.together import put_together
 from pairingnet.config import SolveSettings
 from pairingnet.errors import CollectionError
 from pairingnet.match.contact import Outline
 from pairingnet.match.pair import method_for
 from pairingnet.match.weights import RingModel
-from pairingnet.pipeline import put_together
 from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
 
 

@@ -130,16 +130,16 @@ class RingEntrant:
 
     def know(self) -> None:
         """Features in files; those that are there are read."""
-        from pairingnet import pipeline
+        from pairingnet import stages
 
-        self._source = pipeline.source_of(self.collection, self.weights, self.folder)
-        self._features = pipeline.compute_features(self.collection, self._source, self.jobs)
+        self._source = stages.source_of(self.collection, self.weights, self.folder)
+        self._features = stages.compute_features(self.collection, self._source, self.jobs)
 
     def candidates(self, most: int) -> Candidates:
         """By votes of contour points."""
-        from pairingnet import pipeline
+        from pairingnet import stages
 
-        return pipeline.find_candidates(self._features, self._source, most)
+        return stages.find_candidates(self._features, self._source, most)
 
     def lay(self, pairs: Sequence[Pair], laid: Laid) -> None:
         """On several processes where asked for."""
@@ -149,7 +149,7 @@ class RingEntrant:
 
     def assemble(self, joins: Iterable[PairMatch]) -> Assembly:
         """As `solve` does, with its settings."""
-        from pairingnet.pipeline import put_together
+        from pairingnet.assemble.together import put_together
 
         outlines = {each.id: each.outline for each in self._features}
         return put_together(outlines, list(joins), self._source.step_px, SolveSettings())[1]
