@@ -34,7 +34,7 @@ from pairingnet.archive.add import add, remove
 from pairingnet.archive.check import check
 from pairingnet.archive.folder import Archive, init_archive
 from pairingnet.archive.joins import search
-from pairingnet.config import WEAR_LEVELS, ArchiveSettings, IndexSettings, RingSettings, TearSettings
+from pairingnet.config import WEAR_LEVELS, ArchiveSettings, IndexSettings, RingSettings, TearSettings, VoteSettings
 from pairingnet.io.images import image_files, read_image
 from pairingnet.match.verify import Verifier
 from pairingnet.match.weights import RingModel, save_model
@@ -44,7 +44,7 @@ from pairingnet.synth.collect import TearJob, tear_one_picture
 
 PICTURE = Path(__file__).parent.parent / "examples" / "pictures" / "roman-colosseum.jpg"
 # Cells from the start, so that the index that grows is the one of large archives.
-_SETTINGS = ArchiveSettings(least=0.0, keep_every=2, index=IndexSettings(exact_below=300))
+_SETTINGS = ArchiveSettings(least=0.0, votes=VoteSettings(keep_every=2), index=IndexSettings(exact_below=300))
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
 
 

@@ -29,13 +29,14 @@ from pairingnet.archive.add import add
 from pairingnet.archive.folder import Archive, ArchiveKeys, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins
 from pairingnet.archive.store import ROWS, point_ids
-from pairingnet.config import WEAR_LEVELS, IndexSettings, TearSettings
+from pairingnet.config import WEAR_LEVELS, IndexSettings, TearSettings, VoteSettings
 from pairingnet.io.images import image_files, read_image
 from pairingnet.search.index import FaissIndex, Features, Ids
 from pairingnet.search.votes import Partners, votes_of
 from pairingnet.synth.collect import TearJob, tear_one_picture
 
 _EXACT = IndexSettings(exact_below=10**12)
+_EVERY_POINT = VoteSettings(ask_every=4, keep_every=1, partners=24)
 _POINTS = 450  # contour points of a drawn fragment
 _FIRST_DRAWN = 1 << 50  # ids of drawn points begin here, behind all real ones
 _FIRST_FRAGMENT = 10**9  # and the numbers of their fragments
@@ -142,7 +143,7 @@ def _searches(archive: Archive, truth: Truth, asked: Sequence[int]) -> tuple[flo
             archive.method.match(features, archive.read(entries[other]))
         whole.append(time.perf_counter() - began)
         most = archive.settings.candidates
-        by_exact = votes_of(features.side, exact, archive.method.scale, number)[0][:most]
+        by_exact = votes_of(features.side, exact, archive.method.scale, number, _EVERY_POINT)[0][:most]
         true = truth.neighbours[entries[number].id]
         exact_hits = {int(other) for other in by_exact if entries[int(other)].id in true}
         found += len(exact_hits)
@@ -215,7 +216,7 @@ class Crowd:
 
 def _drawn(archive: Archive, truth: Truth, sizes: Sequence[int], most: int, scratch: Path) -> None:
     """The index among more and more drawn fragments."""
-    every = archive.settings.keep_every
+    every = archive.settings.votes.keep_every
     keys = archive.keys()
     entries = {entry.number: entry for entry in keys.table.entries}
     rng = np.random.default_rng(0)
@@ -238,7 +239,7 @@ def _drawn(archive: Archive, truth: Truth, sizes: Sequence[int], most: int, scra
         for number in asked:
             side = archive.read(entries[number]).side
             began = time.perf_counter()
-            others, _ = votes_of(side, crowd, scale, number, settings.ask_every, settings.partners)
+            others, _ = votes_of(side, crowd, scale, number, settings.votes)
             seconds.append(time.perf_counter() - began)
             true = {entry.number for entry in entries.values() if entry.id in truth.neighbours[entries[number].id]}
             hits = {int(other) for other in others[: settings.candidates]} & true
@@ -259,7 +260,7 @@ def _crowded(
     archive: Archive, keys: ArchiveKeys, mixture: Mixture, count: int, scratch: Path
 ) -> tuple[FaissIndex, NDArray[np.float16]]:
     """An index of the archive's keys and of `count` drawn ones; their vectors lie on disk, as those of an archive."""
-    width, every = archive.store.width, archive.settings.keep_every
+    width, every = archive.store.width, archive.settings.votes.keep_every
     vectors = np.memmap(scratch / "crowd.f2", np.float16, "w+", shape=(max(1, count), width))
     levels = np.zeros(max(1, count), np.float16)
 

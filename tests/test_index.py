@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pairingnet.config import IndexSettings
+from pairingnet.config import IndexSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
 from pairingnet.search.votes import KeysInMemory, rank_by_votes, votes_of
@@ -29,7 +29,7 @@ def faiss_exact(path: Path) -> VectorIndex:
 
 def faiss_in_cells(path: Path) -> VectorIndex:
     """Cells from the hundredth vector on; all of them are looked into, so that the answers are exact."""
-    settings = IndexSettings(exact_below=100, probes=1000)
+    settings = IndexSettings(exact_below=100, probes=1000, rescored=60)
     return FaissIndex.open(path, WIDTH, exact, settings) if path.exists() else FaissIndex(WIDTH, exact, settings, path)
 
 
@@ -125,7 +125,7 @@ def test_many_vectors_lie_in_cells_and_few_of_them_are_enough() -> None:
     rng = np.random.default_rng(1)
     centres = unit(rng.normal(size=(200, 32)))
     vectors = unit(centres[rng.integers(200, size=20_000)] + 0.1 * rng.normal(size=(20_000, 32))).astype(np.float32)
-    index = FaissIndex(32, lambda ids: vectors[ids], IndexSettings(exact_below=5_000))
+    index = FaissIndex(32, lambda ids: vectors[ids], IndexSettings(exact_below=5_000, rescored=10))
     index.add(np.arange(4_000), vectors[:4_000])
     kinds = [index.is_exact]
     index.add(np.arange(4_000, 20_000), vectors[4_000:])
@@ -138,11 +138,25 @@ def test_many_vectors_lie_in_cells_and_few_of_them_are_enough() -> None:
     assert np.allclose(similarity, np.einsum("qd,qkd->qk", asked, vectors[found]), atol=1e-5)  # not those of the codes
 
 
+def test_what_comes_after_removed_vectors_is_not_mixed_with_them() -> None:
+    """Without comparing again: the codes themselves are those of an index from which nothing was removed."""
+    settings = IndexSettings(exact_below=100, cells=0.2, probes=1000, rescored=1)
+    fresh, used = (FaissIndex(WIDTH, exact, settings) for _ in range(2))
+    for index in (fresh, used):
+        index.add(IDS, VECTORS)
+    for gone in (slice(0, 30), slice(200, 490)):
+        used.remove(IDS[gone])
+        used.add(IDS[gone], VECTORS[gone])
+    for asked in VECTORS[:20]:
+        found, expected = (set(index.search(asked[None], 300)[1][0].tolist()) for index in (used, fresh))
+        assert len(found & expected) >= 297  # codes that are equally near come in any order
+
+
 def test_a_stored_index_is_read_without_loading_it(tmp_path: Path) -> None:
     index = faiss_in_cells(tmp_path / "vectors.index")
     index.add(IDS, VECTORS)
     index.save()
-    settings = IndexSettings(exact_below=100, probes=1000)
+    settings = IndexSettings(exact_below=100, probes=1000, rescored=60)
     shared = FaissIndex.open(tmp_path / "vectors.index", WIDTH, exact, settings, reading=True)
     assert np.array_equal(shared.search(VECTORS[:20], 5)[1], index.search(VECTORS[:20], 5)[1])
     with pytest.raises(CollectionError, match="16 numbers, not 8"):
@@ -162,9 +176,9 @@ def pieces_with_a_seam(rng: np.random.Generator, count: int) -> list[_Piece]:
 def test_one_fragment_asks_alone(rng: np.random.Generator) -> None:
     pieces = pieces_with_a_seam(rng, 8)
     keys = KeysInMemory(pieces)
-    others, scores = votes_of(pieces[1], keys, 20.0, own=1, every=1)
+    others, scores = votes_of(pieces[1], keys, 20.0, own=1, settings=VoteSettings(1, 1, 24))
     assert others[0] == 4 and 1 not in others and (np.diff(scores) <= 0).all()
-    stranger, _ = votes_of(pieces[1], KeysInMemory(pieces[:1] + pieces[2:]), 20.0, every=1)
+    stranger, _ = votes_of(pieces[1], KeysInMemory(pieces[:1] + pieces[2:]), 20.0, settings=VoteSettings(1, 1, 24))
     assert stranger[0] == 3  # not among the keys: the same piece, which is one place further on now
 
 

@@ -13,7 +13,7 @@ import torch
 from scipy.spatial import cKDTree
 
 from pairingnet import stages
-from pairingnet.config import RingSettings
+from pairingnet.config import RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
@@ -153,7 +153,7 @@ def test_votes_find_the_piece_with_the_same_run_backwards(rng: np.random.Generat
     keys[4][20:40] = contours[1][10:30][::-1]
     keys[1][10:30] = contours[4][20:40][::-1]
     pieces = [_Piece(q, k) for q, k in zip(contours, keys, strict=True)]
-    ranked, scores = rank_by_votes(pieces, scale=20.0, most=3, every=1)
+    ranked, scores = rank_by_votes(pieces, scale=20.0, most=3, settings=VoteSettings(1, 1, 24))
     assert ranked[1, 0] == 4 and ranked[4, 0] == 1
     assert scores[1, 0] > 5 * scores[0, 0]
     alone, _ = rank_by_votes(pieces[:1], 20.0, 3)

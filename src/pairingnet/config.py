@@ -247,13 +247,26 @@ class SolveSettings:
 
 
 @dataclass(frozen=True)
+class VoteSettings:
+    """How contour points find candidates. Neighbouring points know nearly the same: some of them are enough."""
+
+    ask_every: int = 4  # every n-th contour point of a fragment asks
+    keep_every: int = 3  # every n-th contour point of a fragment can be found
+    partners: int = 8  # that a contour point finds
+
+    def __post_init__(self) -> None:
+        for name in ("ask_every", "keep_every", "partners"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+
+
+@dataclass(frozen=True)
 class IndexSettings:
     """The index of contour points: it looks at all of a few, and into cells of similar ones when there are many."""
 
     exact_below: int = 100_000  # vectors; up to there every one is looked at
-    cells: float = 4.0  # cells, in roots of the number of vectors
-    probes: int = 16  # cells that a search looks into
-    rescored: int = 4  # times as many as wanted are compared once more, in full precision
+    cells: float = 1.0  # cells, in roots of the number of vectors
+    probes: int = 8  # cells that a search looks into
+    rescored: int = 2  # times as many as wanted are compared once more, in full precision
 
     def __post_init__(self) -> None:
         for name in ("cells", "probes", "rescored"):
@@ -266,17 +279,14 @@ class ArchiveSettings:
     """A collection that grows: how its fragments are found and searched; fixed when the archive is made."""
 
     candidates: int = 30  # of each new fragment, that are laid on it
-    ask_every: int = 2  # every n-th contour point of a fragment asks
-    keep_every: int = 9  # every n-th contour point of a fragment is in the index
-    partners: int = 4  # that a contour point finds
     least: float = 0.02  # joins below this probability are not kept
     bank_until: int = 2048  # fragments; up to there the background is drawn anew whenever their number has doubled
     prepare: PrepareSettings = PrepareSettings()
+    votes: VoteSettings = VoteSettings()
     index: IndexSettings = IndexSettings()
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "ask_every", "keep_every", "partners"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(self.candidates > 0, "candidates", self.candidates, "above 0")
         _require(0 <= self.least < 1, "least", self.least, "at least 0 and below 1")
         _require(self.bank_until >= 0, "bank_until", self.bank_until, "0 or more")
 
@@ -465,6 +475,7 @@ AnySettings = (
     | RingMatchSettings
     | AssembleSettings
     | SolveSettings
+    | VoteSettings
     | IndexSettings
     | ArchiveSettings
     | RingTrainSettings
@@ -486,6 +497,7 @@ Settings = TypeVar(
     RingMatchSettings,
     AssembleSettings,
     SolveSettings,
+    VoteSettings,
     IndexSettings,
     ArchiveSettings,
     RingTrainSettings,
@@ -522,12 +534,13 @@ def solve_settings(values: Mapping[str, Any]) -> SolveSettings:
 
 
 def archive_settings(values: Mapping[str, Any]) -> ArchiveSettings:
-    """Settings of an archive; those of its stages as `prepare.name` and `index.name`, or as tables."""
+    """Settings of an archive; those of its stages as `prepare.name`, `votes.name` and `index.name`, or as tables."""
     flat = _flat(values)
     own = with_values(ArchiveSettings(), _of(flat, ""), "archive")
     return replace(
         own,
         prepare=with_values(own.prepare, _of(flat, "prepare"), "prepare"),
+        votes=with_values(own.votes, _of(flat, "votes"), "votes"),
         index=with_values(own.index, _of(flat, "index"), "index"),
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import Workers, run_jobs
-from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json
 from pairingnet.io.run import append_joins, read_joins
 from pairingnet.match.candidates import Candidates
@@ -19,7 +20,7 @@ from pairingnet.match.many import Source, match_many, method_of, write_levels
 from pairingnet.match.ring import RingFeatures
 from pairingnet.match.store import feature_path, read_features, write_features
 from pairingnet.match.weights import load_model
-from pairingnet.prepare.load import load_fragment
+from pairingnet.prepare.load import load_fragments
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import PairMatch
 
@@ -59,11 +60,14 @@ def compute_features(collection: Collection, source: Source, jobs: Workers = 0) 
     """Features of all fragments, with what each of their points finds anywhere."""
     ids = [record.id for record in collection.fragments]
     missing = [name for name in ids if not feature_path(source.features, name).is_file()]
-    chunks = [missing[first : first + _CHUNK] for first in range(0, len(missing), _CHUNK)]
+    # Each job gets the lines of its own fragments: to read the whole list in every job would take longer than the job.
+    lines = [collection.by_id[name] for name in missing]
+    parts = [
+        replace(collection, fragments=tuple(lines[first : first + _CHUNK]), pairs=())
+        for first in range(0, len(lines), _CHUNK)
+    ]
     # One process feeds a graphics card; several would only fight for it.
-    run_jobs(
-        partial(_store_features, collection.folder, source), chunks, jobs if source.device == "cpu" else 1, "features"
-    )
+    run_jobs(partial(_store_features, source), parts, jobs if source.device == "cpu" else 1, "features")
     features = method_of(source).know([read_features(source.features, name) for name in ids])
     write_levels(source.levels, features)
     return features
@@ -105,7 +109,6 @@ def match_missing(
     return sorted(joins, key=lambda match: (-match.score, match.source, match.target)), len(missing)
 
 
-def _store_features(folder: Path, source: Source, ids: list[str]) -> None:
-    collection = read_collection(folder)
-    for features in method_of(source).features(load_fragment(collection, name) for name in ids):
+def _store_features(source: Source, part: Collection) -> None:
+    for features in method_of(source).features(load_fragments(part)):
         write_features(source.features, features)

@@ -254,7 +254,7 @@ class Archive:
         if stored is None:
             return False
         index, included = self._open_index(reading=False)
-        count, every = len(index), self.settings.keep_every
+        count, every = len(index), self.settings.votes.keep_every
         index.close()
         return count != sum(len(point_ids(place, every)) for place in self.catalogue.places(included.tolist()))
 
@@ -296,7 +296,7 @@ class Archive:
         new = [entry for entry in table.entries if entry.number not in there]
         for first in range(0, len(new), _SYNC_BLOCK):
             block = new[first : first + _SYNC_BLOCK]
-            every = self.settings.keep_every
+            every = self.settings.votes.keep_every
             ids = np.concatenate([point_ids(entry.place, every) for entry in block])
             index.add(ids, np.concatenate([self.store.keys_of(entry.place)[::every] for entry in block]))
 

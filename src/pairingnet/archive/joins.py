@@ -71,7 +71,7 @@ def find_joins(archive: Archive, since: str = "", jobs: Workers = 1, candidates:
 def candidates_of(archive: Archive, keys: ArchiveKeys, piece: Searchable, most: int = 0, own: int = -1) -> list[int]:
     """The numbers of the fragments that one fragment's points vote for most."""
     settings = archive.settings
-    others, _ = votes_of(piece, keys, archive.method.scale, own, settings.ask_every, settings.partners)
+    others, _ = votes_of(piece, keys, archive.method.scale, own, settings.votes)
     return [int(number) for number in others[: most or settings.candidates]]
 
 

@@ -36,7 +36,7 @@ def init(
 ) -> None:
     """Make an empty archive.
 
-    --set reaches candidates, keep_every ..., and the stages' settings as prepare.NAME and index.NAME.
+    --set reaches candidates ..., and the stages' settings as prepare.NAME, votes.NAME and index.NAME.
     """
     from pairingnet.archive.folder import init_archive
     from pairingnet.config import archive_settings

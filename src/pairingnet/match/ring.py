@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 1.0  # steps; scanning alone makes clean edges look as if they had lost less than this
-BANK = 2048  # points of a collection that tell what anything in it is like
+BANK = 512  # points of a collection that tell what anything in it is like
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,23 +94,22 @@ class RingMethod:
             return []
         own = bank or {name: _some([getattr(each.side, name) for each in features]) for name in ("queries", "keys")}
         queries, keys = (self._with_shipped(own, name) for name in ("queries", "keys"))
-        return [
-            replace(
-                each,
-                side=replace(
-                    each.side,
-                    query_level=background_levels(each.side.queries, keys, self.scale),
-                    key_level=background_levels(each.side.keys, queries, self.scale),
-                    crowd=len(features),
-                ),
-            )
-            for each in features
-        ]
+
+        def known(each: RingFeatures) -> RingFeatures:
+            of_query = background_levels(each.side.queries, keys, self.scale)
+            of_key = background_levels(each.side.keys, queries, self.scale)
+            side = replace(each.side, query_level=of_query, key_level=of_key, crowd=len(features))
+            return replace(each, side=side)
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            return list(pool.map(known, features))
 
     def _with_shipped(self, own: Bank, name: str) -> NDArray[np.float32]:
         """(B, D): points of the collection, and those that ship: two pieces alone would only know each other."""
         shipped = self.model.bank.get(name)
-        return own[name] if shipped is None else np.concatenate([own[name], shipped])
+        if shipped is None:
+            return own[name]
+        return np.concatenate([own[name], shipped[:: max(1, len(shipped) // BANK)]])
 
     def rank(self, features: Sequence[RingFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """The `most` best candidates of each fragment."""

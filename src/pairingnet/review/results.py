@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, scan_offsets
 from pairingnet.io.images import write_png
@@ -14,7 +14,7 @@ from pairingnet.io.run import write_assembly, write_matches
 from pairingnet.prepare.load import load_fragment
 from pairingnet.review.pictures import group_picture
 from pairingnet.review.report import Report, write_report
-from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
+from pairingnet.types import Assembly, Decisions, PairMatch
 
 
 def store_results(
@@ -26,7 +26,7 @@ def store_results(
     decisions: Decisions,
 ) -> None:
     """Write what was found: for programs, and to look at."""
-    fragment: partial[Fragment] = partial(_fragment, str(collection.folder))
+    fragment = lru_cache(maxsize=256)(partial(load_fragment, collection))
     offsets = scan_offsets(collection)
     write_matches(run / "matches.json", [moved_match(match, offsets) for match in matches])
     scans = {record.id: record.origin for record in collection.fragments}
@@ -46,13 +46,3 @@ def is_older(made: Path, made_of: Iterable[Path]) -> bool:
     if not made.is_file():
         return True
     return any(path.is_file() and path.stat().st_mtime_ns > made.stat().st_mtime_ns for path in made_of)
-
-
-@lru_cache(maxsize=256)
-def _fragment(folder: str, name: str) -> Fragment:
-    return load_fragment(_collection(folder), name)
-
-
-@lru_cache(maxsize=2)
-def _collection(folder: str) -> Collection:
-    return read_collection(folder)

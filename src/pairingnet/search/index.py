@@ -1,8 +1,9 @@
 """Vectors under numbers, and the nearest of them by inner product: one small interface, kept by every index.
 
 `VectorIndex` is what the search knows. `FaissIndex` lives in this process and in a file: it looks at every vector while
-there are few; of many it keeps 8-bit codes in cells of similar vectors, looks into the likeliest cells, and compares
-the best of what it finds once more with the vectors themselves. `search/milvus.py` has the one that lives elsewhere.
+there are few; of many it keeps short codes (4 bits for two numbers) in cells of similar vectors, looks into the
+likeliest cells, and compares the best of what it finds once more with the vectors themselves. `search/milvus.py` has
+the one that lives elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Lookup = Callable[[Ids], Features]
 _BLOCK = 1024  # queries at a time
 _REBUILD_BLOCK = 65_536  # vectors
 _SAMPLE = 32  # vectors per cell, from which cells are learned
+_ROUNDS = 6  # of learning cells; more changes nothing that is found
 _OUTGROWN = 4  # cells are made anew when there are so many times more vectors
 
 
@@ -89,7 +91,7 @@ class FaissIndex:
     @property
     def is_exact(self) -> bool:
         """Whether every vector is looked at."""
-        return not isinstance(self._index, faiss.IndexIVF)
+        return not isinstance(self._index, faiss.IndexIVFPQFastScan)
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
@@ -118,7 +120,10 @@ class FaissIndex:
     def remove(self, ids: Ids) -> None:
         """Forget vectors; ids that are not there are no error."""
         if len(ids) and len(self):
+            before = None if self.is_exact else _list_sizes(self._index)
             self._index.remove_ids(faiss.IDSelectorBatch(np.ascontiguousarray(ids, dtype=np.int64)))
+            if before is not None:
+                _wipe_freed(self._index, np.flatnonzero(_list_sizes(self._index) != before))
 
     def search(self, queries: Features, most: int) -> tuple[Features, Ids]:
         """The `most` nearest of each query: inner products (Q, K) and ids (Q, K), see `VectorIndex`."""
@@ -157,13 +162,15 @@ class FaissIndex:
         """Make cells for `count` vectors, learned from those that are here and those that come; move the former."""
         here = self.ids()
         cells = max(1, int(self._settings.cells * np.sqrt(count)))
-        made = faiss.IndexIVFScalarQuantizer(
-            faiss.IndexFlatIP(self.width), self.width, cells, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
+        made = faiss.IndexIVFPQFastScan(
+            faiss.IndexFlatIP(self.width), self.width, cells, self.width // 2, 4, faiss.METRIC_INNER_PRODUCT
         )
         rng = np.random.default_rng(0)
         chosen = np.sort(rng.choice(count, min(count, _SAMPLE * cells), replace=False))
         old, new = chosen[chosen < len(here)], chosen[chosen >= len(here)] - len(here)
-        made.cp.min_points_per_centroid = 1  # a few vectors per cell are fewer than faiss likes, and enough
+        made.cp.niter = _ROUNDS
+        for learning in (made.cp, made.pq.cp):
+            learning.min_points_per_centroid = 1  # a few vectors per cell are fewer than faiss likes, and enough
         made.train(np.concatenate([self._exact(here[old]), _rows(coming)[new]]).astype(np.float32))
         for first in range(0, len(here), _REBUILD_BLOCK):
             some = here[first : first + _REBUILD_BLOCK]
@@ -189,6 +196,24 @@ def best_first(similarity: Features, ids: Ids, most: int) -> tuple[Features, Ids
     """Each row (Q, K) sorted by similarity, then by id, and cut."""
     order = np.lexsort((ids, -similarity), axis=1)[:, :most]
     return np.take_along_axis(similarity, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def _list_sizes(index: Any) -> Ids:
+    return np.array([index.invlists.list_size(cell) for cell in range(index.nlist)])
+
+
+def _wipe_freed(index: Any, cells: Ids) -> None:
+    """Clear the codes that removed vectors left at the end of their cells: faiss would add the next ones onto them."""
+    lists = faiss.downcast_InvertedLists(index.invlists)
+    packer = lists.packer
+    nothing = np.zeros(packer.code_size, np.uint8)
+    for cell in cells.tolist():
+        whole, used = divmod(lists.list_size(cell), packer.nvec)
+        if used:
+            stored = faiss.rev_swig_ptr(lists.get_codes(cell), (whole + 1) * packer.block_size)
+            last = stored[whole * packer.block_size :].reshape(1, -1)
+            for place in range(used, packer.nvec):
+                packer.pack_1(nothing, place, last)
 
 
 def _flat(width: int) -> Any:

@@ -1,8 +1,9 @@
 """Local features -> ranked candidates: every contour point asks for its best partners and votes for their fragment.
 
 Votes count by how much better a partner is than what both points find anywhere (log-odds against the background), so
-that straight, plain edges, which fit everything, do not win. Votes of one join lie on one diagonal: where the source's
-contour runs forwards, the target's runs backwards. Only the best diagonal of a fragment counts.
+that straight, plain edges, which fit everything, do not win; and by how likely it is the best of those found. Votes
+of one join lie on one diagonal: where the source's contour runs forwards, the target's runs backwards. Only the best
+diagonal of a fragment counts.
 
 Partners come from an index of keys (`Keys`): those of a collection in memory, or those of an archive on disk.
 """
@@ -16,11 +17,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.special import softmax
 
+from pairingnet.config import VoteSettings
 from pairingnet.search.index import FaissIndex, Features, Ids
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
 _BEST_OF_ALL = 0.97
+_IMPOSSIBLE = -1e4  # a logit
+_NOTHING = 1e-3  # votes below are not worth counting
+_ROWS = 128  # points whose similarities to the background stay in the cache
 _BLOCK = 64  # fragments that ask at a time
 _KEPT = 512  # others that a fragment's votes are kept for: memory grows with the fragments, not with their pairs
 
@@ -57,14 +63,14 @@ class Keys(Protocol):
 
 
 class KeysInMemory:
-    """The keys of a collection; a fragment's number is its place in the collection."""
+    """Every n-th key of a collection's fragments; a fragment's number is its place in the collection."""
 
-    def __init__(self, pieces: Sequence[Searchable]) -> None:
-        counts = [len(piece.keys) for piece in pieces]
-        keys = np.concatenate([piece.keys for piece in pieces])
-        self._level = np.concatenate([piece.key_level for piece in pieces])
-        self._owner = np.repeat(np.arange(len(pieces)), counts)
-        self._place = np.concatenate([np.arange(count) for count in counts])
+    def __init__(self, pieces: Sequence[Searchable], every: int = 1) -> None:
+        places = [np.arange(0, len(piece.keys), every) for piece in pieces]
+        keys = np.concatenate([piece.keys[::every] for piece in pieces])
+        self._level = np.concatenate([piece.key_level[::every] for piece in pieces])
+        self._owner = np.repeat(np.arange(len(pieces)), [len(place) for place in places])
+        self._place = np.concatenate(places)
         self._index = FaissIndex(keys.shape[1], lambda ids: keys[ids])
         self._index.add(np.arange(len(keys)), keys)
 
@@ -76,15 +82,15 @@ class KeysInMemory:
 
 
 def rank_by_votes(
-    pieces: Sequence[Searchable], scale: float, most: int, every: int = 2, partners: int = 24
+    pieces: Sequence[Searchable], scale: float, most: int, settings: VoteSettings | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The `most` best others of each of F fragments (F, K), -1 for none, and their scores."""
-    count = len(pieces)
+    count, settings = len(pieces), settings or VoteSettings()
     ranked = np.full((count, most), -1, dtype=np.intp)
     told = np.full((count, most), -np.inf, dtype=np.float32)
     if count < 2:
         return ranked, told
-    forth = _all_votes(pieces, KeysInMemory(pieces), scale, every, partners)
+    forth = _all_votes(pieces, KeysInMemory(pieces, settings.keep_every), scale, settings)
     both = csr_array(forth + forth.T)
     for number in range(count):
         row = slice(both.indptr[number], both.indptr[number + 1])
@@ -96,13 +102,13 @@ def rank_by_votes(
 
 
 def votes_of(
-    piece: Searchable, keys: Keys, scale: float, own: int = -1, every: int = 2, partners: int = 24
+    piece: Searchable, keys: Keys, scale: float, own: int = -1, settings: VoteSettings | None = None
 ) -> tuple[Ids, Features]:
     """The fragments that one fragment's points vote for (C,), the best first, and their scores (C,).
 
     own: the number of the fragment itself, where it is among the keys.
     """
-    _, owners, scores = _votes([piece], [own], keys, scale, every, partners)
+    _, owners, scores = _votes([piece], [own], keys, scale, settings or VoteSettings())
     order = np.lexsort((owners, -scores))
     return owners[order], scores[order]
 
@@ -117,15 +123,13 @@ def _filled(others: Ids, scores: Features, number: int, most: int, count: int) -
     return others, scores
 
 
-def _all_votes(
-    pieces: Sequence[Searchable], keys: Keys, scale: float, every: int, partners: int
-) -> csr_array[np.float32]:
+def _all_votes(pieces: Sequence[Searchable], keys: Keys, scale: float, settings: VoteSettings) -> csr_array[np.float32]:
     """(F, F), sparse: how much the points of each fragment vote for the others that they vote for most."""
     count = len(pieces)
     parts = []
     for first in range(0, count, _BLOCK):
         asking = range(first, min(first + _BLOCK, count))
-        voters, owners, scores = _votes([pieces[i] for i in asking], asking, keys, scale, every, partners)
+        voters, owners, scores = _votes([pieces[i] for i in asking], asking, keys, scale, settings)
         parts += [_most(owners[own], scores[own], number) for number, own in _runs(voters, asking)]
     numbers, owners, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
     return csr_array((scores, (numbers, owners)), shape=(count, count))
@@ -147,16 +151,21 @@ def _runs(voters: Ids, numbers: Sequence[int]) -> Iterator[tuple[int, slice]]:
 
 
 def _votes(
-    pieces: Sequence[Searchable], numbers: Sequence[int], keys: Keys, scale: float, every: int, partners: int
+    pieces: Sequence[Searchable], numbers: Sequence[int], keys: Keys, scale: float, settings: VoteSettings
 ) -> tuple[Ids, Ids, Features]:
     """(V,) each: a fragment that votes, one that it votes for, and how much."""
+    every = settings.ask_every
     asking = np.concatenate([piece.queries[::every] for piece in pieces])
     of_query = np.concatenate([piece.query_level[::every] for piece in pieces])
     asked_at = np.concatenate([np.arange(len(piece.queries))[::every] for piece in pieces])
     asker = np.repeat(np.asarray(numbers), [len(piece.queries[::every]) for piece in pieces])
-    found = keys.nearest(asking, partners)
-    strength = np.clip(scale * found.similarity - 0.5 * (of_query[:, None] + found.level), 0, None)
-    strength[(found.owner == asker[:, None]) | (found.owner < 0)] = 0
+    found = keys.nearest(asking, settings.partners)
+    others = (found.owner >= 0) & (found.owner != asker[:, None])
+    logits = np.where(others, scale * found.similarity, _IMPOSSIBLE)
+    gain = np.clip(logits - 0.5 * (of_query[:, None] + found.level), 0, None)
+    # At most one of the partners is the right one: each counts by how likely it is that.
+    strength = np.where(others, gain * softmax(logits, axis=1), 0).astype(np.float32)
+    strength[strength < _NOTHING] = 0
     return _best_diagonals(asker, asked_at, found.owner, found.place, strength)
 
 
@@ -190,5 +199,8 @@ def background_levels(points: Features, background: Features, scale: float) -> F
     if not len(background):
         return np.zeros(len(points), dtype=np.float32)
     place = int(_BEST_OF_ALL * (len(background) - 1))
-    logits = scale * (points @ background.T)
-    return np.partition(logits, place, axis=1)[:, place].astype(np.float32)  # a copy: a view would keep all of it
+    levels = np.empty(len(points), dtype=np.float32)
+    for first in range(0, len(points), _ROWS):
+        similarity = points[first : first + _ROWS] @ background.T
+        levels[first : first + _ROWS] = scale * np.partition(similarity, place, axis=1)[:, place]
+    return levels
