@@ -152,12 +152,12 @@ def test_what_comes_after_removed_vectors_is_not_mixed_with_them() -> None:
         assert len(found & expected) >= 297  # codes that are equally near come in any order
 
 
-def test_a_stored_index_is_read_without_loading_it(tmp_path: Path) -> None:
+def test_only_a_stored_index_of_that_width_is_opened(tmp_path: Path) -> None:
     index = faiss_in_cells(tmp_path / "vectors.index")
     index.add(IDS, VECTORS)
     index.save()
     settings = IndexSettings(exact_below=100, probes=1000, rescored=60)
-    shared = FaissIndex.open(tmp_path / "vectors.index", WIDTH, exact, settings, reading=True)
+    shared = FaissIndex.open(tmp_path / "vectors.index", WIDTH, exact, settings)
     assert np.array_equal(shared.search(VECTORS[:20], 5)[1], index.search(VECTORS[:20], 5)[1])
     with pytest.raises(CollectionError, match="16 numbers, not 8"):
         FaissIndex.open(tmp_path / "vectors.index", 8, exact)

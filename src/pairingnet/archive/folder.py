@@ -225,17 +225,15 @@ class Archive:
         """The keys of all fragments, ready to be asked; an index that is behind catches up first, in memory."""
         self.check_sizes()
         table = Table.of(self.catalogue.entries())
-        index, included = self._open_index(reading=True)
+        index, included = self._open_index()
         if not np.array_equal(included, table.numbers):
-            index.close()
-            index, included = self._open_index(reading=False)
             self._catch_up(index, included, table)
         return ArchiveKeys(index, table, self.store, self.bank_number)
 
     def update_index(self, from_nothing: bool = False) -> bool:
         """Bring the stored index up to date; whether there was anything to do. Only inside `writing`."""
         table = Table.of(self.catalogue.entries())
-        index, included = self._open_index(reading=False)
+        index, included = self._open_index()
         try:
             if from_nothing:
                 index.clear()
@@ -253,7 +251,7 @@ class Archive:
         stored = self._stored()
         if stored is None:
             return False
-        index, included = self._open_index(reading=False)
+        index, included = self._open_index()
         count, every = len(index), self.settings.votes.keep_every
         index.close()
         return count != sum(len(point_ids(place, every)) for place in self.catalogue.places(included.tolist()))
@@ -264,7 +262,7 @@ class Archive:
         where = str(self.catalogue.facts()["index"])
         return where != MILVUS_FILE
 
-    def _open_index(self, reading: bool) -> tuple[VectorIndex, Ids]:
+    def _open_index(self) -> tuple[VectorIndex, Ids]:
         """The stored index, or an empty one, and the numbers of the fragments in it."""
         nothing = np.zeros(0, dtype=np.int64)
         stored = self._stored()
@@ -279,7 +277,7 @@ class Archive:
         if stored is not None:
             try:
                 included = np.load(stored / _INCLUDED, allow_pickle=False)
-                return FaissIndex.open(stored / _VECTORS, self.store.width, self._exact, settings, reading), included
+                return FaissIndex.open(stored / _VECTORS, self.store.width, self._exact, settings), included
             except (CollectionError, OSError, ValueError):  # it is derived: a broken one is as good as none
                 pass
         return FaissIndex(self.store.width, self._exact, settings), nothing

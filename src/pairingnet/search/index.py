@@ -73,13 +73,11 @@ class FaissIndex:
         self._index: Any = _flat(width)
 
     @classmethod
-    def open(
-        cls, path: Path, width: int, exact: Lookup, settings: IndexSettings | None = None, reading: bool = False
-    ) -> FaissIndex:
-        """A stored index. With `reading` the codes stay on disk, where processes share them; nothing can be added."""
+    def open(cls, path: Path, width: int, exact: Lookup, settings: IndexSettings | None = None) -> FaissIndex:
+        """A stored index."""
         opened = cls(width, exact, settings, path)
         try:
-            stored = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if reading else 0)
+            stored = faiss.read_index(str(path))
         except RuntimeError as error:
             raise CollectionError(f"{path} is no index ({_short(error)}).", "Make it again from its vectors.") from None
         if stored.d != width:
@@ -204,7 +202,7 @@ def _list_sizes(index: Any) -> Ids:
 
 def _wipe_freed(index: Any, cells: Ids) -> None:
     """Clear the codes that removed vectors left at the end of their cells: faiss would add the next ones onto them."""
-    lists = faiss.downcast_InvertedLists(index.invlists)
+    lists: Any = faiss.downcast_InvertedLists(index.invlists)
     packer = lists.packer
     nothing = np.zeros(packer.code_size, np.uint8)
     for cell in cells.tolist():
