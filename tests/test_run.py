@@ -33,6 +33,7 @@ from pairingnet.prepare.load import load_fragment
 from pairingnet.review.export import FORMATS, export, layers_of
 from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Report, write_report
+from pairingnet.review.results import make_pictures
 from pairingnet.types import Assembly, Fragment, Group, PairMatch
 from tests.test_assemble import STEP_PX, all_joins
 
@@ -83,7 +84,9 @@ def test_the_report_is_one_file_with_every_piece(
     torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
-    write_report(path, Report("a <title>", assembly, joins, ("bad.tif cannot be read",)), partial(load_fragment, torn))
+    report = Report("a <title>", assembly, joins, ("bad.tif cannot be read",))
+    write_report(path, report, make_pictures(torn, report, tmp_path / "groups"))
+    assert len(list((tmp_path / "groups").iterdir())) == len(assembly.groups)
     page = path.read_text(encoding="utf-8")
     assert "a &lt;title&gt;" in page and "bad.tif" in page
     for record in torn.fragments:
@@ -93,8 +96,7 @@ def test_the_report_is_one_file_with_every_piece(
 
 def test_pictures_of_groups_and_joins(torn: Collection, joins: list[PairMatch], assembly: Assembly) -> None:
     group = assembly.groups[0]
-    picture = group_picture({name: load_fragment(torn, name) for name in group.poses}, group, longest_px=200)
-    assert max(picture.pixels.shape[:2]) == 200
+    picture = group_picture({name: load_fragment(torn, name) for name in group.poses}, group)
     for points in picture.outlines.values():
         assert (points > -3).all() and (points.max(axis=0) < np.array(picture.pixels.shape[1::-1]) + 3).all()
     shown = join_picture(load_fragment(torn, joins[0].source), load_fragment(torn, joins[0].target), joins[0], 200)

@@ -61,7 +61,7 @@ def solve(
     made_of = (collection.folder / FILE_NAME, run / "decisions.jsonl")
     news = bool(made_now or prepared.prepared_now) or is_older(run / "report.html", made_of)
     if news:
-        store_results(run, collection, matches, assembly, prepared.bad_files, decisions)
+        store_results(run, collection, matches, assembly, prepared.bad_files, decisions, jobs)
     return Solution(run, collection, tuple(matches), assembly, prepared.bad_files, news)
 
 

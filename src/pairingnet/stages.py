@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -61,11 +60,7 @@ def compute_features(collection: Collection, source: Source, jobs: Workers = 0) 
     ids = [record.id for record in collection.fragments]
     missing = [name for name in ids if not feature_path(source.features, name).is_file()]
     # Each job gets the lines of its own fragments: to read the whole list in every job would take longer than the job.
-    lines = [collection.by_id[name] for name in missing]
-    parts = [
-        replace(collection, fragments=tuple(lines[first : first + _CHUNK]), pairs=())
-        for first in range(0, len(lines), _CHUNK)
-    ]
+    parts = [collection.only(missing[first : first + _CHUNK]) for first in range(0, len(missing), _CHUNK)]
     # One process feeds a graphics card; several would only fight for it.
     run_jobs(partial(_store_features, source), parts, jobs if source.device == "cpu" else 1, "features")
     features = method_of(source).know([read_features(source.features, name) for name in ids])

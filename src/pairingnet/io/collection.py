@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,10 @@ class Collection:
 
     def __len__(self) -> int:
         return len(self.fragments)
+
+    def only(self, ids: Iterable[str]) -> Collection:
+        """Some of the fragments, without pairs."""
+        return replace(self, fragments=tuple(self.by_id[name] for name in ids), pairs=())
 
     @cached_property
     def mark(self) -> str:

@@ -19,24 +19,17 @@ _PAPER = (255, 255, 255)
 
 @dataclass(frozen=True, eq=False)
 class GroupPicture:
-    """pixels (H, W, 3) on white; outlines: each fragment's contour (N, 2) in pixels of the picture; scale: its pixels
-    per canvas pixel."""
+    """pixels (H, W, 3) on white; outlines: each fragment's contour (N, 2) in pixels of the picture."""
 
     pixels: Pixels
     outlines: Mapping[str, Points]
-    scale: float
 
 
-def group_picture(fragments: Mapping[str, Fragment], group: Group, longest_px: int = 1600) -> GroupPicture:
-    """A group as a picture, at most so large."""
+def group_picture(fragments: Mapping[str, Fragment], group: Group) -> GroupPicture:
+    """A group as a picture, in the size of its fragments."""
     canvas = compose([(fragments[name], pose) for name, pose in group.poses.items()], background=_PAPER)
-    height, width = canvas.pixels.shape[:2]
-    scale = min(1.0, longest_px / max(height, width))
-    left, top = canvas.origin_px
-    outlines = {
-        name: (pose.apply(fragments[name].contour[::3]) - (left, top)) * scale for name, pose in group.poses.items()
-    }
-    return GroupPicture(shrunk(canvas.pixels, longest_px), outlines, scale)
+    outlines = {name: pose.apply(fragments[name].contour[::3]) - canvas.origin_px for name, pose in group.poses.items()}
+    return GroupPicture(canvas.pixels, outlines)
 
 
 def join_picture(source: Fragment, target: Fragment, match: PairMatch, longest_px: int = 420) -> Pixels:

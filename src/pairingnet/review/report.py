@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -12,10 +12,11 @@ import cv2
 
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
-from pairingnet.review.pictures import GroupPicture, group_picture, join_picture
-from pairingnet.types import Assembly, Decisions, Fragment, PairMatch, Pixels
+from pairingnet.review.pictures import GroupPicture
+from pairingnet.types import Assembly, Decisions, PairMatch, Pixels
 
 _MOST_JOINS = 150
+_LONGEST_PX = 1600  # of a group
 _DOUBTFUL = (0.05, 0.9)
 
 
@@ -30,10 +31,24 @@ class Report:
     decisions: Decisions = field(default_factory=Decisions)
 
 
-def write_report(path: Path, report: Report, fragment: Callable[[str], Fragment]) -> None:
-    """Write the page; `fragment` loads one by its id."""
-    parts = [_summary(report), _groups(report.assembly, fragment), _joins(report, fragment)]
-    parts += [_singles(report.assembly, fragment), _left_out(report.left_out)]
+@dataclass(frozen=True)
+class Pictures:
+    """What the page shows: groups as drawings (`outlined`), `shown_joins` and single pieces as images (`embedded`)."""
+
+    groups: Sequence[str]
+    joins: Sequence[str]
+    singles: Sequence[str]
+
+
+def shown_joins(report: Report) -> list[PairMatch]:
+    """The likeliest joins: more of them would make the page too large to open."""
+    return [match for match in report.matches if match.target_from_source is not None][:_MOST_JOINS]
+
+
+def write_report(path: Path, report: Report, pictures: Pictures) -> None:
+    """Write the page."""
+    parts = [_summary(report), _groups(report.assembly, pictures.groups), _joins(report, pictures.joins)]
+    parts += [_singles(report.assembly, pictures.singles), _left_out(report.left_out)]
     page = _PAGE.replace("{title}", escape(report.title)).replace("{body}", "\n".join(parts))
     write_whole(path, lambda file: file.write_text(page, encoding="utf-8"))
 
@@ -50,37 +65,36 @@ def _summary(report: Report) -> str:
     )
 
 
-def _groups(assembly: Assembly, fragment: Callable[[str], Fragment]) -> str:
+def _groups(assembly: Assembly, pictures: Sequence[str]) -> str:
     if not assembly.groups:
         return "<h2>Groups</h2><p>No pieces were joined.</p>"
     rows = ["<h2>Groups</h2>"]
-    for number, group in enumerate(assembly.groups, start=1):
-        picture = group_picture({name: fragment(name) for name in group.poses}, group)
+    for number, (group, picture) in enumerate(zip(assembly.groups, pictures, strict=True), start=1):
         weakest = min((join.probability for join in group.joins), default=float("nan"))
         note = f"{len(group)} pieces, weakest join {weakest:.0%}" if group.joins else f"{len(group)} pieces"
-        rows.append(f"<figure class=group>{_outlined(picture)}<figcaption>Group {number}: {note}</figcaption></figure>")
+        rows.append(f"<figure class=group>{picture}<figcaption>Group {number}: {note}</figcaption></figure>")
     return "\n".join(rows)
 
 
-def _outlined(picture: GroupPicture) -> str:
+def outlined(picture: GroupPicture) -> str:
+    """A group as a drawing whose pieces are outlined and named under the pointer."""
     height, width = picture.pixels.shape[:2]
     shapes = "".join(
         f'<polygon points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"><title>{escape(name)}</title></polygon>'
         for name, points in picture.outlines.items()
     )
-    image = f'<image href="{_data(picture.pixels)}" width="{width}" height="{height}"/>'
+    image = f'<image href="{embedded(picture.pixels, _LONGEST_PX)}" width="{width}" height="{height}"/>'
     return f'<svg viewBox="0 0 {width} {height}" style="max-width:{width}px">{image}{shapes}</svg>'
 
 
-def _joins(report: Report, fragment: Callable[[str], Fragment]) -> str:
-    shown = [match for match in report.matches if match.target_from_source is not None][:_MOST_JOINS]
+def _joins(report: Report, pictures: Sequence[str]) -> str:
+    shown = shown_joins(report)
     rows = [
         f"<h2>Joins</h2><p>The likeliest first; pink is the shared stretch. {len(shown)} of {len(report.matches)}.</p>"
     ]
-    for match in shown:
+    for match, picture in zip(shown, pictures, strict=True):
         state = _state(report, match)
         doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] and "by a person" not in state
-        picture = _data(join_picture(fragment(match.source), fragment(match.target), match, 260))
         rows.append(
             f'<figure class="join{" doubt" if doubt else ""}"><img loading=lazy src="{picture}" alt="">'
             f"<figcaption><b>{match.probability:.1%}</b> {escape(match.source)} and {escape(match.target)}"
@@ -124,13 +138,12 @@ def _why(match: PairMatch) -> str:
     return ", ".join(parts)
 
 
-def _singles(assembly: Assembly, fragment: Callable[[str], Fragment]) -> str:
+def _singles(assembly: Assembly, pictures: Sequence[str]) -> str:
     if not assembly.singles:
         return ""
     figures = "".join(
-        f'<figure class=single><img loading=lazy src="{_data(shrunk(fragment(name).on_paper(), 140))}" alt="">'
-        f"<figcaption>{escape(name)}</figcaption></figure>"
-        for name in assembly.singles
+        f'<figure class=single><img loading=lazy src="{picture}" alt=""><figcaption>{escape(name)}</figcaption></figure>'
+        for name, picture in zip(assembly.singles, pictures, strict=True)
     )
     return f"<h2>Alone</h2><p>No join of these is sure enough.</p>{figures}"
 
@@ -142,7 +155,9 @@ def _left_out(problems: Sequence[str]) -> str:
     return f"<h2>Not read</h2><ul>{items}</ul>"
 
 
-def _data(pixels: Pixels) -> str:
+def embedded(pixels: Pixels, longest_px: int | None = None) -> str:
+    """A picture as text for the page, at most so large."""
+    pixels = pixels if longest_px is None else shrunk(pixels, longest_px)
     _, coded = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 85])
     return "data:image/jpeg;base64," + base64.b64encode(coded.tobytes()).decode()
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
+from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, scan_offsets
 from pairingnet.io.images import write_png
 from pairingnet.io.run import write_assembly, write_matches
-from pairingnet.prepare.load import load_fragment
-from pairingnet.review.pictures import group_picture
-from pairingnet.review.report import Report, write_report
-from pairingnet.types import Assembly, Decisions, PairMatch
+from pairingnet.prepare.load import load_fragment, load_fragments
+from pairingnet.review.pictures import group_picture, join_picture
+from pairingnet.review.report import Pictures, Report, embedded, outlined, shown_joins, write_report
+from pairingnet.types import Assembly, Decisions, Group, PairMatch
+
+_FEW = 200  # pictures of fewer fragments are made sooner than processes start
 
 
 def store_results(
@@ -24,21 +27,34 @@ def store_results(
     assembly: Assembly,
     left_out: Sequence[str],
     decisions: Decisions,
+    jobs: Workers = 0,
 ) -> None:
     """Write what was found: for programs, and to look at."""
-    fragment = lru_cache(maxsize=256)(partial(load_fragment, collection))
     offsets = scan_offsets(collection)
     write_matches(run / "matches.json", [moved_match(match, offsets) for match in matches])
     scans = {record.id: record.origin for record in collection.fragments}
     write_assembly(run / "assembly.json", moved_assembly(assembly, offsets), scans)
     for old in (run / "groups").glob("group-*.png"):
         old.unlink()
-    for number, group in enumerate(assembly.groups, start=1):
-        picture = group_picture({name: fragment(name) for name in group.poses}, group, longest_px=10**6)
-        path = run / "groups" / f"group-{number:02d}.png"
-        write_whole(path, partial(write_png, pixels=picture.pixels))
-    title = f"{len(collection)} fragments of {run.name}"
-    write_report(run / "report.html", Report(title, assembly, matches, left_out, decisions), fragment)
+    report = Report(f"{len(collection)} fragments of {run.name}", assembly, matches, left_out, decisions)
+    pictures = make_pictures(collection, report, run / "groups", jobs if len(collection) > _FEW else 1)
+    write_report(run / "report.html", report, pictures)
+
+
+def make_pictures(collection: Collection, report: Report, folder: Path, jobs: Workers = 1) -> Pictures:
+    """Everything that the page shows; groups also as files, in full size."""
+    groups, singles, joins = report.assembly.groups, report.assembly.singles, shown_joins(report)
+    tasks: list[Callable[[], str]] = [
+        *(
+            partial(_store_group, folder / f"group-{number:02d}.png", collection.only(group.poses), group)
+            for number, group in enumerate(groups, start=1)
+        ),
+        *(partial(_show_join, collection.only((match.source, match.target)), match) for match in joins),
+        *(partial(_show_alone, collection.only((name,))) for name in singles),
+    ]
+    made = run_jobs(_done, tasks, jobs, "pictures")
+    first_join, first_single = len(groups), len(groups) + len(joins)
+    return Pictures(made[:first_join], made[first_join:first_single], made[first_single:])
 
 
 def is_older(made: Path, made_of: Iterable[Path]) -> bool:
@@ -46,3 +62,22 @@ def is_older(made: Path, made_of: Iterable[Path]) -> bool:
     if not made.is_file():
         return True
     return any(path.is_file() and path.stat().st_mtime_ns > made.stat().st_mtime_ns for path in made_of)
+
+
+def _done(task: Callable[[], str]) -> str:
+    return task()
+
+
+def _store_group(path: Path, pieces: Collection, group: Group) -> str:
+    """Write the picture of a group, and give it for the page."""
+    picture = group_picture({fragment.id: fragment for fragment in load_fragments(pieces)}, group)
+    write_whole(path, partial(write_png, pixels=picture.pixels))
+    return outlined(picture)
+
+
+def _show_join(pieces: Collection, match: PairMatch) -> str:
+    return embedded(join_picture(load_fragment(pieces, match.source), load_fragment(pieces, match.target), match, 260))
+
+
+def _show_alone(piece: Collection) -> str:
+    return embedded(next(load_fragments(piece)).on_paper(), 140)

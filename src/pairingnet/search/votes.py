@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import softmax
 
-from pairingnet.config import VoteSettings
+from pairingnet.config import IndexSettings, VoteSettings
 from pairingnet.search.index import FaissIndex, Features, Ids
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
@@ -71,7 +71,8 @@ class KeysInMemory:
         self._level = np.concatenate([piece.key_level[::every] for piece in pieces])
         self._owner = np.repeat(np.arange(len(pieces)), [len(place) for place in places])
         self._place = np.concatenate(places)
-        self._index = FaissIndex(keys.shape[1], lambda ids: keys[ids])
+        # All pairs of points of a few hundred fragments take longer than to make cells.
+        self._index = FaissIndex(keys.shape[1], lambda ids: keys[ids], IndexSettings(exact_below=20_000))
         self._index.add(np.arange(len(keys)), keys)
 
     def nearest(self, asking: Features, most: int) -> Partners:
