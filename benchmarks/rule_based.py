@@ -13,11 +13,12 @@ import numpy as np
 
 from pairingnet.baselines.candidates import Candidate, find_candidates
 from pairingnet.baselines.rule_based import RuleBasedMethod
-from pairingnet.config import CandidateSettings, parse_assignments, with_values
+from pairingnet.config import CandidateSettings
 from pairingnet.evaluate.metrics import RR_THRESHOLD_PX, MatchErrors, by_difficulty, match_errors, match_scores
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection
 from pairingnet.prepare.load import load_fragment
+from pairingnet.settings import parse_assignments, with_values
 from pairingnet.types import TruePair
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pairingnet.config import PaperSettings, TrainSettings, network_and_training, with_values
+from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
+from pairingnet.settings import network_and_training, with_values
 from pairingnet.train.ablations import CONFIGURATIONS, METRICS, ROWS, Budget, ablate, as_csv, as_markdown, read_results
 
 QUICK = Budget(steps=1, batch=1, search_steps=1, search_batch=2)

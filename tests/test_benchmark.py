@@ -38,13 +38,14 @@ from pairingnet.benchmark.sampling import (
     shuffled_queries,
 )
 from pairingnet.benchmark.table import as_csv, as_json, as_markdown, table_of
-from pairingnet.config import BenchmarkSettings, JigsawSettings, PaperSettings, as_dict
+from pairingnet.config import BenchmarkSettings, JigsawSettings, PaperSettings
 from pairingnet.errors import CollectionError, PairingNetError, SettingsError
 from pairingnet.evaluate.predictions import Sample
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.run import read_joins
 from pairingnet.match.candidates import Candidates
 from pairingnet.models.paper import PairingNet
+from pairingnet.settings import as_dict
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
 from pairingnet.types import Assembly, Fragment, PairMatch
 from tests.test_evaluate import Oracle

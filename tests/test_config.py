@@ -4,16 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pairingnet.config import (
-    WEAR_LEVELS,
-    PrepareSettings,
-    TearSettings,
-    differences,
-    parse_assignments,
-    read_toml,
-    with_values,
-)
+from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
 from pairingnet.errors import SettingsError
+from pairingnet.settings import differences, parse_assignments, read_toml, with_values
 
 
 def test_text_becomes_the_fields_type() -> None:

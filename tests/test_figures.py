@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from pairingnet.benchmark.ask import predict
 from pairingnet.cli import app
-from pairingnet.config import PaperSettings, TrainSettings, as_dict
+from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate import figures
 from pairingnet.evaluate.embedding import on_a_sphere
 from pairingnet.io.collection import Collection
 from pairingnet.io.images import read_image
 from pairingnet.models.paper import PairingNet
+from pairingnet.settings import as_dict
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
 from tests.test_evaluate import Oracle
 

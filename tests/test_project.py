@@ -44,6 +44,7 @@ LAYERS = [
     "steps",
     "errors",
     "config",
+    "settings",
     "geometry",
     "types",
     "engine",

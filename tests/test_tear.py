@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pairingnet.config import TearSettings, with_values
+from pairingnet.config import TearSettings
 from pairingnet.errors import SettingsError
+from pairingnet.settings import with_values
 from pairingnet.synth.tear import Piece, _cutting_line, tear_picture
 from tests.conftest import SMALL_PIECES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairingnet.assemble.together import put_together
-from pairingnet.config import SolveSettings, as_dict, solve_settings
+from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import Workers
 from pairingnet.errors import CollectionError
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection
@@ -21,6 +21,7 @@ from pairingnet.match.store import read_features
 from pairingnet.match.weights import SHIPPED
 from pairingnet.prepare.collect import PrepareJob, prepare_collection, problems_of
 from pairingnet.review.results import is_older, store_results
+from pairingnet.settings import as_dict, solve_settings
 from pairingnet.stages import compute_features, forget_changed, match_missing, pairs_to_match, source_of, step_of
 from pairingnet.types import Assembly, Decisions, PairMatch
 

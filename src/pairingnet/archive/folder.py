@@ -25,7 +25,7 @@ import numpy as np
 
 from pairingnet.archive.catalogue import FILE_NAME, Catalogue, Entry
 from pairingnet.archive.store import Store, first_id, point_ids, sync_folder
-from pairingnet.config import ArchiveSettings, archive_settings, as_dict
+from pairingnet.config import ArchiveSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
@@ -33,6 +33,7 @@ from pairingnet.match.ring import BANK, RingFeatures, RingMethod
 from pairingnet.match.weights import SHIPPED, Bank, load_model
 from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
 from pairingnet.search.votes import Partners
+from pairingnet.settings import archive_settings, as_dict
 
 FAISS = "faiss"
 MILVUS_FILE = "milvus"

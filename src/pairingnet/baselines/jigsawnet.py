@@ -29,7 +29,8 @@ from pairingnet.baselines.ranking import rank_all_pairs
 from pairingnet.baselines.rule_based import NO_CANDIDATE
 from pairingnet.baselines.segments import Piece, describe_piece
 from pairingnet.baselines.stitch import Cutout, Stitched, stitch
-from pairingnet.config import CandidateSettings, JigsawSettings, as_dict
+from pairingnet.config import CandidateSettings, JigsawSettings
+from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
 WRONG, RIGHT = 0, 1

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pairingnet.baselines.candidates import Candidate, find_candidates
 from pairingnet.baselines.ranking import rank_all_pairs
 from pairingnet.baselines.segments import Piece, describe_piece
-from pairingnet.config import CandidateSettings, as_dict
+from pairingnet.config import CandidateSettings
+from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
 NO_CANDIDATE = "no two segments of the contours fit"

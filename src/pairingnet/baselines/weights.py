@@ -12,9 +12,10 @@ from safetensors.numpy import save
 from torch import from_numpy
 
 from pairingnet.baselines.jigsawnet import Ensemble, JigsawNet
-from pairingnet.config import JigsawSettings, as_dict, with_values
+from pairingnet.config import JigsawSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
+from pairingnet.settings import as_dict, with_values
 
 _ALPHAS = "alphas"
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from pairingnet.benchmark.run import Bench, benchmark
 from pairingnet.benchmark.table import cell, write_text
-from pairingnet.config import WEAR_LEVELS, SliceSettings, TearSettings, read_tables, with_values
+from pairingnet.config import WEAR_LEVELS, SliceSettings, TearSettings
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate.intervals import Estimate, estimate, together
 from pairingnet.evaluate.scores import short_number
@@ -33,6 +33,7 @@ from pairingnet.io.images import write_png
 from pairingnet.io.resume import remember_settings
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.patches import textured
+from pairingnet.settings import read_tables, with_values
 from pairingnet.synth.collect import TearJob, tear_collection
 
 SHOWN = ("R@5", "R@20", "NDCG@10", "RR", "RR High", "<2 px", "no pose", "ECE")  # the other files have all

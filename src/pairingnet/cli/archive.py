@@ -39,8 +39,8 @@ def init(
     --set reaches candidates ..., and the stages' settings as prepare.NAME, votes.NAME and index.NAME.
     """
     from pairingnet.archive.folder import init_archive
-    from pairingnet.config import archive_settings
     from pairingnet.match.weights import SHIPPED
+    from pairingnet.settings import archive_settings
 
     settings = archive_settings({**from_file(config), **from_options(assignments)})
     init_archive(path, settings, weights or SHIPPED, step, index)

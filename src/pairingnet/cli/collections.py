@@ -162,16 +162,18 @@ def stats(
 
 
 def _prepare_job(exclude: list[str] | None, max_megapixels: int, values: dict[str, Any]) -> Any:
-    from pairingnet.config import PrepareSettings, with_values
+    from pairingnet.config import PrepareSettings
     from pairingnet.prepare.collect import PrepareJob
+    from pairingnet.settings import with_values
 
     settings = with_values(PrepareSettings(), values, "prepare")
     return PrepareJob(settings, tuple(exclude or ()), max_megapixels * 1_000_000)
 
 
 def _tear_job(seed: int, wear: str, values: dict[str, Any]) -> Any:
-    from pairingnet.config import WEAR_LEVELS, TearSettings, with_values
+    from pairingnet.config import WEAR_LEVELS, TearSettings
     from pairingnet.errors import SettingsError
+    from pairingnet.settings import with_values
     from pairingnet.synth.collect import TearJob
 
     if wear not in WEAR_LEVELS:

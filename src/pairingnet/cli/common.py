@@ -20,13 +20,13 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 
 
 def from_file(config: Path | None) -> dict[str, Any]:
-    from pairingnet.config import read_toml
+    from pairingnet.settings import read_toml
 
     return {} if config is None else read_toml(config)
 
 
 def from_options(assignments: list[str] | None) -> dict[str, str]:
-    from pairingnet.config import parse_assignments
+    from pairingnet.settings import parse_assignments
 
     return parse_assignments(assignments or [])
 

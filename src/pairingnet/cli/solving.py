@@ -30,10 +30,10 @@ def solve(
 
     --set reaches candidates, all_pairs_up_to, least, and the stages' settings as prepare.NAME and assemble.NAME.
     """
-    from pairingnet.config import solve_settings
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
+    from pairingnet.settings import solve_settings
 
     run = out or Path(f"{scans.resolve().name}-joined")
     settings = solve_settings({**from_file(config), **from_options(assignments)})

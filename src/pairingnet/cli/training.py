@@ -18,9 +18,8 @@ from pairingnet.config import (
     RingSettings,
     RingTrainSettings,
     TrainSettings,
-    network_and_training,
-    with_values,
 )
+from pairingnet.settings import network_and_training, with_values
 
 if TYPE_CHECKING:
     from pairingnet.train.loop import TrainingResult

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.config import differences
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.files import write_json, write_whole
 from pairingnet.io.run import read_assembly, read_matches, write_assembly, write_matches
+from pairingnet.settings import differences
 from pairingnet.types import Assembly, Fragment, PairMatch
 
 Pair = tuple[str, str]

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pairingnet.config import differences
 from pairingnet.errors import CollectionError
 from pairingnet.io.collection import FILE_NAME
 from pairingnet.io.files import write_json
 from pairingnet.io.images import image_files
+from pairingnet.settings import differences
 
 
 def named_files(folder: Path, out: Path) -> dict[str, Path]:

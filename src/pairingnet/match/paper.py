@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairingnet.config import PaperMatchSettings, as_dict
+from pairingnet.config import PaperMatchSettings
 from pairingnet.geometry import Points
 from pairingnet.match.ransac import ransac_rigid
 from pairingnet.models.paper import LocalFeatures, PairingNet, log_similarity, pack
 from pairingnet.prepare.patches import patch_input
 from pairingnet.search.cosine import rank_by_cosine
+from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairingnet.config import RingMatchSettings, as_dict
+from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence, Side, agreements, measure
@@ -21,6 +21,7 @@ from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.ring import KEY, QUERY, pack_strips
 from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import background_levels, rank_by_votes
+from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour

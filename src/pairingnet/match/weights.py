@@ -14,13 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import from_numpy
 
-from pairingnet.config import RingSettings, as_dict, with_values
+from pairingnet.config import RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
 from pairingnet.match.verify import Verifier
 from pairingnet.models.device import choose_device
 from pairingnet.models.ring import RingNet
+from pairingnet.settings import as_dict, with_values
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "ring.safetensors"
 Bank = Mapping[str, NDArray[np.float32]]

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from pairingnet.config import PrepareSettings, as_dict
+from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
@@ -27,6 +27,7 @@ from pairingnet.prepare.files import prepared_pages
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.scan import Prepared
 from pairingnet.prepare.sheets import contact_sheet, outline_overlay
+from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, FragmentRecord
 
 _SHEET_FRAGMENTS = 96

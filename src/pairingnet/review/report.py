@@ -142,7 +142,8 @@ def _singles(assembly: Assembly, pictures: Sequence[str]) -> str:
     if not assembly.singles:
         return ""
     figures = "".join(
-        f'<figure class=single><img loading=lazy src="{picture}" alt=""><figcaption>{escape(name)}</figcaption></figure>'
+        f'<figure class=single><img loading=lazy src="{picture}" alt="">'
+        f"<figcaption>{escape(name)}</figcaption></figure>"
         for name, picture in zip(assembly.singles, pictures, strict=True)
     )
     return f"<h2>Alone</h2><p>No join of these is sure enough.</p>{figures}"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pairingnet.assemble.canvas import compose
-from pairingnet.config import TearSettings, WearSettings, as_dict
+from pairingnet.config import TearSettings, WearSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError
 from pairingnet.geometry import Rigid2D, perimeter
@@ -29,6 +29,7 @@ from pairingnet.io.resume import content_mark, named_files, remember_settings
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.sheets import contact_sheet
+from pairingnet.settings import as_dict
 from pairingnet.synth.extract import extract_piece
 from pairingnet.synth.scanned import scanned
 from pairingnet.synth.splits import split_by_fragment, split_by_picture

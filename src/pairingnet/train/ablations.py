@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from pairingnet.benchmark.ask import predict
-from pairingnet.config import PaperSettings, TrainSettings, network_and_training, with_values
+from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate.scores import score, short_number
 from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json
 from pairingnet.io.resume import content_mark, remember_settings
 from pairingnet.match.paper import PaperMethod
+from pairingnet.settings import network_and_training, with_values
 from pairingnet.train.checkpoints import network_of, read_checkpoint
 from pairingnet.train.data import PairData
 from pairingnet.train.loop import train

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from pairingnet.config import PaperSettings, RingSettings, with_values
+from pairingnet.config import PaperSettings, RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
 from pairingnet.models.paper import PairingNet
 from pairingnet.models.ring import RingNet
+from pairingnet.settings import with_values
 
 VERSION = 1
 

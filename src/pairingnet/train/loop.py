@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSettings, as_dict, differences
+from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSettings
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.settings import as_dict, differences
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import leave, mean_over_processes, start, sum_over_processes
 

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pairingnet.config import PaperSettings, TrainSettings, with_values
+from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate.metrics import both_directions, recall_at_k
 from pairingnet.models.device import mixed_precision
 from pairingnet.models.paper import LocalFeatures, PairingNet, pack
 from pairingnet.models.rings import Rings
 from pairingnet.search.cosine import rank_by_cosine
+from pairingnet.settings import with_values
 from pairingnet.train.checkpoints import Checkpoint
 from pairingnet.train.data import PairData
 from pairingnet.train.losses import info_nce

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pairingnet.baselines.candidates import find_candidates
 from pairingnet.baselines.jigsawnet import JigsawFeatures, jigsaw_features
 from pairingnet.baselines.stitch import Stitched, stitch
-from pairingnet.config import CandidateSettings, JigsawTrainSettings, as_dict
+from pairingnet.config import CandidateSettings, JigsawTrainSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Points, Rigid2D, angle_difference
@@ -32,6 +32,7 @@ from pairingnet.io.files import write_array, write_whole
 from pairingnet.io.resume import remember_settings
 from pairingnet.match.contact import contact
 from pairingnet.prepare.load import load_fragment
+from pairingnet.settings import as_dict
 from pairingnet.types import Pixels
 
 _LEAST_LINE = 10  # contour points that touch; fewer are no seam
