@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -118,7 +119,7 @@ class Cluster:
                 of_node = os.getpgid(parent) == self.nodes[node].pid
             except (OSError, ValueError):
                 continue  # it ended meanwhile
-            if of_node and name.startswith((b"ray::_call", b"ray::IDLE")):
+            if of_node and name.startswith((b"ray::_call", b"ray::_Process", b"ray::IDLE")):
                 found.append(int(path.parent.name))
         return found
 
@@ -166,6 +167,30 @@ def test_tearing_on_a_cluster_gives_the_same_bytes(cluster: Cluster, tmp_path: P
     files = sorted(path.relative_to(here) for path in here.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(there) for path in there.rglob("*") if path.is_file())
     assert all((here / name).read_bytes() == (there / name).read_bytes() for name in files)
+
+
+@pytest.mark.cluster
+def test_a_training_on_a_cluster_survives_a_killed_process(cluster: Cluster, tmp_path: Path) -> None:
+    small = ("--set", "longest=500", "--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40")
+    torn, here, there = (tmp_path / name for name in ("torn", "here", "there"))
+    subprocess.run(command("tear", PICTURES, torn, "--seed", 1, *small), check=True, capture_output=True)
+    training = ("--threads", 1, "--set", "batch=4", "--set", "steps=12", "--set", "layers=2")
+    subprocess.run(command("train", "matching", torn, here, *training), check=True, capture_output=True)
+    words = command("train", "on-ray", "--processes", 2, "--", "matching", torn, there, *training)
+    running = subprocess.Popen(words, env=cluster.env, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (there / "log.jsonl").is_file() and steps_of(there), "the first steps")
+    os.kill(cluster.workers(1)[0], signal.SIGKILL)
+    _, errors = running.communicate(timeout=280)
+    assert running.returncode == 0, errors
+    assert [step for step, _ in steps_of(there)] == list(range(1, 13))
+    # Sums over processes are rounded otherwise than sums within one; the first steps are the same all the same.
+    for (_, found), (_, expected) in zip(steps_of(there)[:3], steps_of(here)[:3], strict=True):
+        assert found == pytest.approx(expected, rel=1e-3)
+
+
+def steps_of(folder: Path) -> list[tuple[int, float]]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if "loss" in line]
 
 
 @pytest.mark.cluster

@@ -131,6 +131,21 @@ def train_ring(
     _finish_training(train(task, settings, out, seconds_in(budget), tensorboard, until), out, as_json)
 
 
+@train_app.command("on-ray")
+def train_on_ray(
+    arguments: Annotated[list[str], typer.Argument(help="The training, after --: ring COLLECTION --out OUT ...")],
+    processes: Annotated[int, typer.Option(help="Processes that train together.", min=1)] = 2,
+    address: Annotated[str, typer.Option(help="ray://host:port; without it, as --engine ray.")] = "",
+) -> None:
+    """Run one of the other trainings as several processes on a Ray cluster; what dies is started again.
+
+    pairingnet train on-ray --processes 4 -- ring torn --out trained
+    """
+    from pairingnet.engine import ray_train
+
+    ray_train.train_on_ray(["train", *arguments], processes, address)
+
+
 @train_app.command("verifier")
 def train_verifier(
     collections: Annotated[list[Path], typer.Argument(help="Collections to learn joins from: clean and worn.")],

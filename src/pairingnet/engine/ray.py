@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pairingnet import __version__
@@ -27,7 +27,7 @@ class RayEngine:
 
     def __init__(self, address: str = "") -> None:
         self.address = address
-        self._ray = _imported()
+        self._ray = _imported()  # says so at once where it is not installed
 
     def run(
         self, job: Callable[[Item], Result], items: Sequence[Item], label: str, done: Callable[[Result], None]
@@ -35,7 +35,7 @@ class RayEngine:
         """See `Engine`."""
         if not items:
             return []
-        ray = self._connected()
+        ray = connect(self.address, _one_thread())
         call = ray.remote(num_cpus=1, max_retries=_RETRIES)(_call)
         shared = ray.put(job)  # once per machine, not once per item
         results: dict[int, Result] = {}
@@ -67,22 +67,25 @@ class RayEngine:
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None  # the job's own error, as it would be here
 
-    def _connected(self) -> Any:
-        if not self._ray.is_initialized():
-            try:
-                self._ray.init(
-                    address=self.address or None,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    runtime_env={"env_vars": _one_thread()},
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise SettingsError(
-                    f"There is no Ray cluster at {self.address or os.environ.get('RAY_ADDRESS', 'this machine')} "
-                    f"({str(error).splitlines()[0]}).",
-                    "Start it with 'ray start --head', and check the address.",
-                ) from error
-        return self._ray
+
+def connect(address: str = "", environment: Mapping[str, str] | None = None) -> Any:
+    """Ray, connected to the cluster at `address`; without one, see `RayEngine`."""
+    ray = _imported()
+    if not ray.is_initialized():
+        try:
+            ray.init(
+                address=address or None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": dict(environment or {})},
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise SettingsError(
+                f"There is no Ray cluster at {address or os.environ.get('RAY_ADDRESS', 'this machine')} "
+                f"({str(error).splitlines()[0]}).",
+                "Start it with 'ray start --head', and check the address.",
+            ) from error
+    return ray
 
 
 def _call(version: str, job: Callable[[Item], Result], item: Item) -> Result:

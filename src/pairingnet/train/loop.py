@@ -28,6 +28,7 @@ from torch import nn
 from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSettings
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.io.files import write_whole
 from pairingnet.settings import as_dict, differences
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import leave, mean_over_processes, start, sum_over_processes
@@ -95,7 +96,7 @@ def train(
     total = settings.steps or settings.epochs * per_epoch
     began = saved = time.monotonic()
     step, loss = first, float("nan")
-    log = _Log(out, rank, tensorboard)
+    log = _Log(out, rank, first, tensorboard)
 
     def seconds() -> float:
         return before + time.monotonic() - began
@@ -211,12 +212,19 @@ def _resume(
 
 
 class _Log:
-    """One JSON object a line, and the same for TensorBoard where asked for; by the first process only."""
+    """One JSON object a line, and the same for TensorBoard where asked for; by the first process only.
 
-    def __init__(self, out: Path, rank: int, tensorboard: bool) -> None:
+    Steps after `first`, the checkpoint's, were lost with a process that was killed: they are done and told of again.
+    """
+
+    def __init__(self, out: Path, rank: int, first: int, tensorboard: bool) -> None:
         self._path = out / "log.jsonl" if rank == 0 else None
-        self._board = _tensorboard(out / "tensorboard") if tensorboard and rank == 0 else None
+        self._board = _tensorboard(out / "tensorboard", first) if tensorboard and rank == 0 else None
         out.mkdir(parents=True, exist_ok=True)
+        if self._path is not None and self._path.is_file():
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first]
+            write_whole(self._path, lambda file: file.write_text("".join(kept), encoding="utf-8"))
 
     def write(self, values: dict[str, float]) -> None:
         if self._path is not None:
@@ -231,12 +239,12 @@ class _Log:
             self._board.close()
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, first: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise SettingsError("TensorBoard is not installed.", "pip install 'pairingnet[tensorboard]'") from error
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=first + 1)
 
 
 def keep_freed_memory() -> None:
