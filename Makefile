@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup develop demo test check format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,12 +13,20 @@ help:
 	@echo "make check   ruff and mypy"
 	@echo "make bench   the slow measurements of docs/results.md (SHARED=folder with photos/ and fragments/)"
 
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
 setup: $(VENV)/.ready
+
+develop: $(VENV)/.ready-to-develop
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.ready-to-develop: $(VENV)/.ready
+	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 demo: setup
@@ -28,15 +36,15 @@ demo: setup
 	@echo "Look at  $(DEMO)/groups/                    a picture of every group"
 	@echo "         $(DEMO)/pieces/contact_sheet.jpg   the fragments that were found in the scans"
 
-test: setup
+test: develop
 	$(BIN)/python -m pytest
 
-check: setup
+check: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup
+format: develop
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
