@@ -107,6 +107,19 @@ def test_scans_that_are_added_are_all_that_is_matched(scans: Path, solved: Path,
     assert new and all(added in (join.source, join.target) for join in new)
 
 
+def test_one_process_solves_a_folder_that_grows(tmp_path: Path) -> None:
+    """What the first call has read from the run folder is not what the second finds there."""
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    counts = []
+    for name in pieces_of("spices")[:4]:
+        shutil.copy(SAMPLE / f"{name}.jpg", scans)
+        if len(list(scans.iterdir())) > 2:
+            counts.append(len(pairingnet.solve(scans, tmp_path / "run", jobs=1).collection))
+    assert counts == [3, 4]
+    assert len(read_joins(tmp_path / "run" / "joins.jsonl")) == 6
+
+
 def test_other_settings_are_refused_with_their_names(scans: Path, solved: Path) -> None:
     result = run("solve", scans, solved, "--set", "candidates=7")
     assert result.returncode == 2 and "candidates" in result.stderr

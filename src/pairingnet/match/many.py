@@ -41,7 +41,11 @@ def match_many(
     done: Callable[[Sequence[PairMatch]], None] | None = None,
 ) -> list[PairMatch]:
     """Match pairs of fragment ids; in their order. `done` gets each handful of matches as soon as it is known."""
-    return match_in_tiles(partial(_match_chunk, source), pairs, jobs, done)
+    if not pairs:
+        return []
+    # What is read from files is kept; when they are written anew, so is this.
+    written = source.levels.stat().st_mtime_ns
+    return match_in_tiles(partial(_match_chunk, source, written), pairs, jobs, done)
 
 
 def match_in_tiles(
@@ -70,9 +74,9 @@ def write_levels(path: Path, features: Sequence[RingFeatures]) -> None:
     write_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def _match_chunk(source: Source, pairs: list[tuple[str, str]]) -> list[PairMatch]:
+def _match_chunk(source: Source, written: int, pairs: list[tuple[str, str]]) -> list[PairMatch]:
     method = method_of(source)
-    return [method.match(_features(source, a), _features(source, b)) for a, b in pairs]
+    return [method.match(_features(source, written, a), _features(source, written, b)) for a, b in pairs]
 
 
 @lru_cache(maxsize=1)
@@ -84,13 +88,13 @@ def method_of(source: Source) -> RingMethod:
 
 
 @lru_cache(maxsize=1)
-def _levels(path: Path) -> dict[str, NDArray[np.float32]]:
+def _levels(path: Path, written: int) -> dict[str, NDArray[np.float32]]:
     with np.load(path, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 
 
 @lru_cache(maxsize=3 * _TILE)
-def _features(source: Source, fragment_id: str) -> RingFeatures:
-    levels = _levels(source.levels)
+def _features(source: Source, written: int, fragment_id: str) -> RingFeatures:
+    levels = _levels(source.levels, written)
     of_query, of_key = levels[fragment_id]
     return read_features(source.features, fragment_id, (of_query, of_key, len(levels)))
