@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from pairingnet.assemble.belief import Chains, reconsider
 from pairingnet.assemble.layout import Table
+from pairingnet.assemble.loops import log_odds_together
 from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.poses import settle_poses
 from pairingnet.config import AssembleSettings
@@ -93,6 +96,34 @@ def test_weak_joins_that_close_a_loop_hold_together(torn: Collection, outlines: 
     odd = [weak[number] for number in range(1, len(torn.pairs), 2)]
     with_weak, without = assemble(outlines, start + odd, STEP_PX), assemble(outlines, start, STEP_PX)
     assert max(len(group) for group in with_weak.groups) >= max(len(group) for group in without.groups)
+
+
+def triangle(torn: Collection) -> list[int]:
+    """The numbers of three true pairs of three pieces."""
+    number = {frozenset((pair.source, pair.target)): i for i, pair in enumerate(torn.pairs)}
+    for one, other in combinations(number, 2):
+        if len(one & other) == 1 and (one ^ other) in number:
+            return [number[one], number[other], number[one ^ other]]
+    raise AssertionError("three pieces of the torn picture meet nowhere")
+
+
+def test_three_doubtful_joins_that_agree_hold_a_group(torn: Collection, outlines: dict[str, Outline]) -> None:
+    chosen = triangle(torn)
+    doubtful = [true_join(torn, number, logit=-0.85) for number in chosen]
+    assert assemble(outlines, doubtful[:2], STEP_PX).groups == ()
+    assembly = assemble(outlines, doubtful, STEP_PX)
+    assert [len(group) for group in assembly.groups] == [3] and len(assembly.confirmed) == 3
+    told = reconsider(Table(outlines, AssembleSettings(), STEP_PX), assembly, doubtful)
+    assert all(join.probability == pytest.approx(0.73, abs=0.02) for join in told)
+    off = [true_join(torn, chosen[0], logit=-0.85, off=Rigid2D(0.0, 0.0, 60.0)), *doubtful[1:]]
+    assert assemble(outlines, off, STEP_PX).groups == ()
+
+
+def test_joins_together_by_hand() -> None:
+    """Right with .3 x .3 x .3 = .027; otherwise they would agree once in a hundred times."""
+    assert log_odds_together([0.3, 0.3, 0.3], loops=1) == pytest.approx(np.log(0.027 / (0.01 * 0.973)))
+    assert log_odds_together([0.8], loops=0) == pytest.approx(np.log(4))
+    assert log_odds_together([1.0], loops=0) > 20
 
 
 def test_people_decide(torn: Collection, outlines: dict[str, Outline]) -> None:
@@ -217,5 +248,5 @@ def test_poses_settle_between_joins_that_disagree_a_little(torn: Collection) -> 
     poses = {record.id: record.canvas_from_fragment for record in torn.fragments}
     shaken = {name: Rigid2D(0.0, *rng.normal(0, 2, 2)) @ pose for name, pose in poses.items() if pose is not None}
     before = np.mean([off_px(torn, shaken, n) for n in range(len(torn.pairs))])
-    after = np.mean([off_px(torn, settle_poses(shaken, joins), n) for n in range(len(torn.pairs))])
+    after = np.mean([off_px(torn, settle_poses(shaken, joins, 2.0), n) for n in range(len(torn.pairs))])
     assert after < 0.4 * before

@@ -215,8 +215,8 @@ class AssembleSettings:
 
     weakest: float = 0.05  # least probability of a join that is looked at
     log_odds: float = 0.5  # all joins between two groups together must be this sure
-    agree: float = 3.0  # joins agree when they place the seam so near to each other
-    agree_deg: float = 5.0  # and turn the pieces alike, within so many degrees
+    agree: float = 12.0  # joins agree when they place the seam so near to each other
+    agree_deg: float = 12.0  # and turn the pieces alike, within so many degrees
     allowed: float = 2.5  # pieces may lie so deep on each other
     overlap: float = 6.0  # along so much contour at most
 

@@ -2,8 +2,9 @@
 
 Every join has a rival story: how its two pieces would lie if the other joins of their groups were believed instead.
 The chain of joins that tells it is as sure as its weakest link. A join that the chain agrees with gains that much
-log-odds, one that it contradicts loses it. Between groups the story is told by pieces: where a join would lay pieces on
-each other, it contradicts the joins that hold those pieces.
+log-odds (doubtful ones that close a loop of three gain more: `loops.py`), one that it contradicts loses it. Between
+groups the story is told by pieces: where a join would lay pieces on each other, it contradicts the joins that hold
+those pieces.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
+from pairingnet.assemble.loops import confirmed
 from pairingnet.geometry import Rigid2D
 from pairingnet.types import Assembly, Group, PairMatch
 
@@ -28,19 +30,21 @@ def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -
     is kept in its evidence."""
     group_of = {name: number for number, group in enumerate(assembly.groups) for name in group.poses}
     chains = [Chains(group) for group in assembly.groups]
-    changed = []
-    for match in matches:
-        gain = 0.0
-        if match.target_from_source is not None and match.probability >= table.settings.weakest:
-            one, other = group_of.get(match.source), group_of.get(match.target)
-            if one is not None and one == other:
-                if agrees(table, match, assembly.groups[one].poses):
-                    gain = chains[one].without(match.source, match.target)
-                else:
-                    gain = -chains[one].between(match.source, match.target)
-            else:
-                gain = -_contradiction(table, assembly, chains, match, one, other)
-        changed.append(_with_log_odds(match, match.score + gain))
+    matches = list(matches)
+    usable = [m for m in matches if m.target_from_source is not None and m.probability >= table.settings.weakest]
+    by_loops = confirmed(table, usable)
+    sure = {}
+    for match in usable:
+        pair = frozenset((match.source, match.target))
+        one, other = group_of.get(match.source), group_of.get(match.target)
+        if one is None or one != other:
+            sure[pair] = match.score - _contradiction(table, assembly, chains, match, one, other)
+        elif agrees(table, match, assembly.groups[one].poses):
+            by_chain = match.score + chains[one].without(match.source, match.target)
+            sure[pair] = max(by_chain, by_loops.get(pair, by_chain))
+        else:
+            sure[pair] = match.score - chains[one].between(match.source, match.target)
+    changed = [_with_log_odds(m, sure.get(frozenset((m.source, m.target)), m.score)) for m in matches]
     return sorted(changed, key=lambda match: (-match.score, match.source, match.target))
 
 

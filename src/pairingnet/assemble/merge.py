@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
+from pairingnet.assemble.loops import Pair, confirmed, log_odds_together
 from pairingnet.assemble.poses import settle_poses
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
@@ -26,13 +29,14 @@ class _Board:
 
     table: Table
     rejected: Sequence[PairMatch]
+    by_loops: Mapping[Pair, float]  # log-odds of joins that close a loop
     group_of: dict[str, int] = field(default_factory=dict)
     poses: dict[int, dict[str, Rigid2D]] = field(default_factory=dict)
     held: dict[int, list[PairMatch]] = field(default_factory=dict)
     body_of: dict[str, str] = field(default_factory=dict)
 
     def settle(self, number: int) -> None:
-        self.poses[number] = settle_poses(self.poses[number], self.held[number], self.body_of)
+        self.poses[number] = settle_poses(self.poses[number], self.held[number], self.table.step_px, self.body_of)
 
 
 def assemble(
@@ -45,7 +49,10 @@ def assemble(
     """Put fragments together. outlines: all fragments; matches: joins with probabilities."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     joins, rejected = _usable(matches, settings, decisions)
-    board = _Board(Table(outlines, settings, step_px), rejected)
+    table = Table(outlines, settings, step_px)
+    by_loops = confirmed(table, joins)
+    joins.sort(key=lambda join: -max(join.score, by_loops.get(frozenset((join.source, join.target)), -np.inf)))
+    board = _Board(table, rejected, by_loops)
     for number, name in enumerate(outlines):
         board.group_of[name] = number
         board.poses[number] = {name: Rigid2D()}
@@ -101,16 +108,17 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
     # The group of the target stays; that of the source moves.
     moved = carried_over(join, board.poses[one], board.poses[other])
     together = {**board.poses[other], **moved}
-    sure = 0.0
+    against = 0.0
     agreeing = []
     for name in moved:
         for beside in board.poses[other]:
             for match in between.get(frozenset((name, beside)), ()):
                 if agrees(board.table, match, together):
-                    sure += match.score
                     agreeing.append(match)
                 elif match.score > 0:
-                    sure -= match.score
+                    against += match.score
+    sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
+    sure = max(sure, board.by_loops.get(frozenset((join.source, join.target)), sure)) - against
     decided = join.score >= _SURE
     if not decided:
         if sure < board.table.settings.log_odds or any(collisions(board.table, moved, board.poses[other])):

@@ -13,10 +13,14 @@ from pairingnet.types import PairMatch
 
 _ROUNDS = 6
 _POINTS = 24  # of each seam
+_LOOSE = 6.0  # steps; a join that is so far off pulls half as much
 
 
 def settle_poses(
-    poses: Mapping[str, Rigid2D], joins: Sequence[PairMatch], body_of: Mapping[str, str] | None = None
+    poses: Mapping[str, Rigid2D],
+    joins: Sequence[PairMatch],
+    step_px: float,
+    body_of: Mapping[str, str] | None = None,
 ) -> dict[str, Rigid2D]:
     """Least squares over the seams of all joins, robust against single bad ones; the first fragment stays.
 
@@ -37,7 +41,7 @@ def settle_poses(
             p, q = placed[join.source].apply(of_source), placed[join.target].apply(of_target)
             off = q - p
             spread = np.linalg.norm(off, axis=1).mean()
-            weight = 1 / (1 + (spread / 6.0) ** 2)
+            weight = 1 / (1 + (spread / (_LOOSE * step_px)) ** 2)
             for points, name, sign in ((p, join.source, 1.0), (q, join.target, -1.0)):
                 if number[name] == 0:
                     continue

@@ -88,7 +88,7 @@ def method_of(source: Source) -> RingMethod:
 
 
 @lru_cache(maxsize=1)
-def _levels(path: Path, written: int) -> dict[str, NDArray[np.float32]]:
+def _levels(path: Path, written: int) -> dict[str, NDArray[np.float32]]:  # noqa: ARG001 (part of the cache's key)
     with np.load(path, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 
