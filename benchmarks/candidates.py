@@ -1,9 +1,10 @@
-"""From images on disk to the ranked candidates of every fragment, and how the time grows: docs/results.md, "Candidates".
+"""From images on disk to ranked candidates of all fragments, and how the time grows: docs/results.md, "Candidates".
 
 python -m benchmarks.candidates --shared FOLDER [--sizes 500 1000 2000 3280 10000] [--weights FILE] [--plot FILE]
 
-Fragments are those of photos/test, turned at random, all mixed; where they are too few, the pictures are torn again with
-other seeds. Each size is measured in a process of its own, on all cores.
+Fragments are those of photos/test, turned at random, all mixed; where they are too few, the pictures are torn again
+with other seeds (fewer true neighbours are found then: the same places of a picture lie on several pieces). Each size is
+measured in a process of its own, on all cores.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import numpy as np
 
 from pairingnet.benchmark.costs import peak_mb
 from pairingnet.benchmark.isolated import isolated
-from pairingnet.config import SolveSettings, TearSettings
+from pairingnet.config import WEAR_LEVELS, SolveSettings, TearSettings
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.match.weights import SHIPPED
 from pairingnet.stages import compute_features, find_candidates, source_of
 from pairingnet.synth.collect import TearJob, tear_collection
+from pairingnet.types import FragmentRecord, TruePair
 
 TOP = (5, 10, 20, 30)
 
@@ -35,7 +37,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=SHIPPED)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    columns = ["fragments", "features s", "search s", "all s", "peak GB, all processes", *(f"true in {k}" for k in TOP)]
+    columns = ["fragments", "features s", "search s", "all s", "GB, largest process", *(f"true in {k}" for k in TOP)]
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -70,16 +72,17 @@ class Row:
 
 def mixed(pictures: Path, scratch: Path, size: int) -> Collection:
     """The first `size` fragments of the pictures, torn as often as needed."""
-    fragments, pairs, seed = [], [], 0
+    fragments: list[FragmentRecord] = []
+    pairs: list[TruePair] = []
+    seed = 0
     while len(fragments) < size:
         seed += 1
         folder = scratch / f"torn-{seed}"
-        torn = tear_collection(pictures, folder, TearJob(TearSettings(), seed=seed), jobs=0).collection
+        torn = tear_collection(pictures, folder, TearJob(TearSettings(), WEAR_LEVELS["none"], seed), jobs=0).collection
         named = {record.id: f"{record.id}-{seed}" for record in torn.fragments}
-        fragments += [
-            replace(r, id=named[r.id], source=f"{r.source}-{seed}", image=f"{folder.name}/{r.image}")
-            for r in torn.fragments
-        ]
+        for record in torn.fragments:
+            image = f"{folder.name}/{record.image}"
+            fragments.append(replace(record, id=named[record.id], source=f"{record.source}-{seed}", image=image))
         pairs += [replace(p, source=named[p.source], target=named[p.target]) for p in torn.pairs]
     kept = fragments[:size]
     ids = {record.id for record in kept}
