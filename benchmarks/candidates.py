@@ -3,8 +3,8 @@
 python -m benchmarks.candidates --shared FOLDER [--sizes 500 1000 2000 3280 10000] [--weights FILE] [--plot FILE]
 
 Fragments are those of photos/test, turned at random, all mixed; where they are too few, the pictures are torn again
-with other seeds (fewer true neighbours are found then: the same places of a picture lie on several pieces). Each size is
-measured in a process of its own, on all cores.
+with other seeds (fewer true neighbours are found then: the same places of a picture lie on several pieces). Each size
+is measured in a process of its own, on all cores.
 """
 
 from __future__ import annotations
