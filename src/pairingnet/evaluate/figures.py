@@ -156,7 +156,7 @@ def gate_sheet(fragments: Sequence[tuple[Fragment, Points, NDArray[np.float32]]]
         drawn = axes.scatter(points[:, 0], points[:, 1], c=weight, cmap=colours, vmin=low, vmax=high, s=7)
     for axes in cells[len(fragments) :]:
         axes.axis("off")
-    figure.colorbar(drawn, ax=list(cells), label="mean weight of texture (red) against contour (green)", shrink=0.7)
+    figure.colorbar(drawn, ax=list(cells), label="weight of texture\n(red) and contour (green)", shrink=0.7)
     save_figure(figure, path)
 
 
