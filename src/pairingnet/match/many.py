@@ -19,7 +19,7 @@ from pairingnet.types import PairMatch
 Name = TypeVar("Name", str, int)
 
 _CHUNK = 64  # pairs in a job
-_TILE = 200  # fragments
+_TILE = 100  # fragments; a process keeps three times as many, about 1 MB each
 
 
 @dataclass(frozen=True)
