@@ -85,9 +85,7 @@ def judge(truth: Collection, solution: Solution) -> Judged:
         if wrong_by_px(truth, join, poses[join.target].inverse() @ poses[join.source]) < RIGHT_PX
     }
     wrong = sum(
-        match.probability >= 0.9
-        and match.target_from_source is not None
-        and wrong_by_px(truth, match, match.target_from_source) > 2 * RIGHT_PX
+        match.probability >= 0.9 and wrong_by_px(truth, match, match.target_from_source) > 2 * RIGHT_PX
         for match in solution.matches
     )
     return Judged(
@@ -95,11 +93,12 @@ def judge(truth: Collection, solution: Solution) -> Judged:
     )
 
 
-def wrong_by_px(truth: Collection, join: PairMatch, placed: Rigid2D) -> float:
+def wrong_by_px(truth: Collection, join: PairMatch, placed: Rigid2D | None) -> float:
     """How far from its true place the shared contour of a join lies; infinite for pieces of different pictures."""
     source, target = truth.by_id[join.source], truth.by_id[join.target]
-    if source.source != target.source or source.canvas_from_fragment is None or target.canvas_from_fragment is None:
+    if placed is None or source.source != target.source:
         return float("inf")
+    assert source.canvas_from_fragment is not None and target.canvas_from_fragment is not None
     true = target.canvas_from_fragment.inverse() @ source.canvas_from_fragment
     shared = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
     return float(np.linalg.norm(placed.apply(shared) - true.apply(shared), axis=1).mean())
