@@ -98,7 +98,8 @@ def wrong_by_px(truth: Collection, join: PairMatch, placed: Rigid2D | None) -> f
     source, target = truth.by_id[join.source], truth.by_id[join.target]
     if placed is None or source.source != target.source:
         return float("inf")
-    assert source.canvas_from_fragment is not None and target.canvas_from_fragment is not None
+    if source.canvas_from_fragment is None or target.canvas_from_fragment is None:
+        return float("inf")
     true = target.canvas_from_fragment.inverse() @ source.canvas_from_fragment
     shared = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
     return float(np.linalg.norm(placed.apply(shared) - true.apply(shared), axis=1).mean())
