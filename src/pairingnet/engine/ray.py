@@ -27,7 +27,7 @@ class RayEngine:
 
     def __init__(self, address: str = "") -> None:
         self.address = address
-        self._ray = _imported()  # says so at once where it is not installed
+        self._ray = ray_module()  # says so at once where it is not installed
 
     def run(
         self, job: Callable[[Item], Result], items: Sequence[Item], label: str, done: Callable[[Result], None]
@@ -70,7 +70,7 @@ class RayEngine:
 
 def connect(address: str = "", environment: Mapping[str, str] | None = None) -> Any:
     """Ray, connected to the cluster at `address`; without one, see `RayEngine`."""
-    ray = _imported()
+    ray = ray_module()
     if not ray.is_initialized():
         try:
             ray.init(
@@ -105,7 +105,7 @@ def _one_thread() -> dict[str, str]:
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def _imported() -> Any:
+def ray_module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
     try:
         import ray

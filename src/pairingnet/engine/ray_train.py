@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from pairingnet.engine.ray import connect
+from pairingnet.engine.ray import connect, ray_module
 from pairingnet.errors import PairingNetError, SettingsError
 
 _RESTARTS = 8
@@ -47,9 +47,7 @@ class _Process:
         with socket.socket() as trial:
             trial.bind(("", 0))
             port = int(trial.getsockname()[1])
-        import ray
-
-        return str(ray.util.get_node_ip_address()), port
+        return str(ray_module().util.get_node_ip_address()), port
 
     def run(self, arguments: Sequence[str], rank: int, processes: int, meeting: tuple[str, int]) -> None:
         told: dict[str, Any] = {"RANK": rank, "WORLD_SIZE": processes, "LOCAL_RANK": 0}
