@@ -106,6 +106,7 @@ def _one_thread() -> dict[str, str]:
 
 
 def ray_module() -> Any:
+    """Ray, where it is installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
     try:
         import ray
