@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,12 @@ def train_on_ray(
     """
     from pairingnet.engine import ray_train
 
-    ray_train.train_on_ray(["train", *arguments], processes, address)
+    ray_train.train_on_ray(partial(_train_with, arguments), processes, address)
+
+
+def _train_with(arguments: list[str]) -> None:
+    """One of the trainings, as the command line gives it."""
+    train_app(arguments, standalone_mode=False)
 
 
 @train_app.command("verifier")
