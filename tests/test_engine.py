@@ -212,3 +212,15 @@ def test_a_worker_and_a_node_are_killed_and_the_joins_are_the_same(cluster: Clus
     assert running.returncode == 0, errors
     for name in ("matches.json", "assembly.json"):
         assert (there / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def threads_of_torch(_: int) -> tuple[int, str]:
+    import torch
+
+    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+
+def test_processes_use_one_thread_each_and_this_one_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert run_jobs(threads_of_torch, range(2), 2) == [(1, "1"), (1, "1")]
+    assert os.environ["OMP_NUM_THREADS"] == "2"

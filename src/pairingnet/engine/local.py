@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -82,7 +83,7 @@ def _in_one_pool(
 ) -> None:
     # Fork and threaded libraries do not mix; a spawned process starts clean.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
+    with _one_thread_each(), ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
         place_of = {pool.submit(job, item): place for place, item in items.items()}
         try:
             _wait_for(place_of, note)
@@ -99,10 +100,27 @@ def _wait_for(place_of: dict[Future[Result], int], note: Callable[[int, Result],
             note(place_of[future], future.result())  # the first failure stops the rest
 
 
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that start within use one thread: several thread pools on the same cores are many times slower.
+
+    Libraries read this when they are loaded, which may be as early as the script that a process was started from.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _one_thread() -> None:
-    """Several thread pools on the same cores are many times slower than one thread each."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # read when a library is loaded, so before the next line
+    """OpenCV has threads of its own."""
     import cv2
 
     cv2.setNumThreads(1)
