@@ -6,7 +6,7 @@ import pytest
 
 from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
 from pairingnet.errors import SettingsError
-from pairingnet.settings import differences, parse_assignments, read_toml, with_values
+from pairingnet.settings import archive_settings, differences, parse_assignments, read_toml, with_values
 
 
 def test_text_becomes_the_fields_type() -> None:
@@ -56,3 +56,10 @@ def test_differences_are_named() -> None:
 
 def test_every_wear_level_exists() -> None:
     assert list(WEAR_LEVELS) == ["none", "scanned", "light", "medium", "heavy"]
+
+
+def test_settings_of_stages() -> None:
+    settings = archive_settings({"candidates": "7", "votes.partners": "5", "index": {"probes": 3}})
+    assert (settings.candidates, settings.votes.partners, settings.index.probes) == (7, 5, 3)
+    with pytest.raises(SettingsError, match="no settings 'vote' in archive"):
+        archive_settings({"vote.partners": "5"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,25 +38,23 @@ def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the
 
 def solve_settings(values: Mapping[str, Any]) -> SolveSettings:
     """Settings of the main job; those of its stages as `prepare.name` and `assemble.name`, or as tables."""
-    flat = _flat(values)
-    own = with_values(SolveSettings(), _of(flat, ""), "solve")
-    return replace(
-        own,
-        prepare=with_values(own.prepare, _of(flat, "prepare"), "prepare"),
-        assemble=with_values(own.assemble, _of(flat, "assemble"), "assemble"),
-    )
+    return _with_stages(SolveSettings(), values, "solve")
 
 
 def archive_settings(values: Mapping[str, Any]) -> ArchiveSettings:
     """Settings of an archive; those of its stages as `prepare.name`, `votes.name` and `index.name`, or as tables."""
+    return _with_stages(ArchiveSettings(), values, "archive")
+
+
+def _with_stages(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
+    """A copy with some values changed, also those of settings that are themselves a setting."""
     flat = _flat(values)
-    own = with_values(ArchiveSettings(), _of(flat, ""), "archive")
-    return replace(
-        own,
-        prepare=with_values(own.prepare, _of(flat, "prepare"), "prepare"),
-        votes=with_values(own.votes, _of(flat, "votes"), "votes"),
-        index=with_values(own.index, _of(flat, "index"), "index"),
-    )
+    stages: dict[str, Any] = {name: stage for name, stage in vars(settings).items() if is_dataclass(stage)}
+    unknown = sorted({name.rpartition(".")[0] for name in flat} - {"", *stages})
+    if unknown:
+        raise SettingsError(f"There are no settings '{unknown[0]}' in {where}.", f"Known: {', '.join(stages)}.")
+    changed = {name: with_values(stage, _of(flat, name), name) for name, stage in stages.items()}
+    return replace(with_values(settings, _of(flat, ""), where), **changed)
 
 
 def _of(flat: Mapping[str, Any], stage: str) -> dict[str, Any]:
