@@ -110,6 +110,11 @@ def test_features_do_not_depend_on_the_batch(network: RingNet, strips: list[Stri
             assert torch.allclose(packed.norm(dim=1), torch.ones(len(packed)), atol=1e-5)
 
 
+def test_both_views_at_once_are_those_one_by_one(network: RingNet, strips: list[Strip]) -> None:
+    alone = torch.cat([network(pack_strips([strips[0]], role)) for role in (QUERY, KEY)])
+    assert torch.allclose(network(pack_strips([strips[0], strips[0]], (QUERY, KEY))), alone, atol=1e-5)
+
+
 def test_the_key_view_is_what_the_partner_sees(scene: Scene) -> None:
     """Geometry of a point, and of its partner in the key view, agree before anything is learned."""
 
@@ -117,7 +122,7 @@ def test_the_key_view_is_what_the_partner_sees(scene: Scene) -> None:
         packed = pack_strips([strip], role)
         around = Neighbours(packed.rings)
         seen = local_geometry(packed.points, packed.tangents, around, (1, 2, 3, 5, 8))
-        return seen if role == QUERY else seen[around.backwards()]
+        return seen[around.turned(packed.role[:, 0] == KEY)]
 
     near, far = [], []
     rng = np.random.default_rng(0)
@@ -136,9 +141,11 @@ def test_neighbours_on_rings_are_their_own() -> None:
     around = Neighbours(rings)
     assert around.at(1).tolist() == [1, 2, 0, 4, 5, 6, 7, 3]
     assert around.at(-7).tolist() == [2, 0, 1, 6, 7, 3, 4, 5]
-    assert around.backwards().tolist() == [2, 1, 0, 7, 6, 5, 4, 3]
+    which = torch.tensor([False] * 3 + [True] * 5)
+    assert around.turned(which).tolist() == [0, 1, 2, 7, 6, 5, 4, 3]
+    assert around.beside(1).tolist()[:9] == [2, 0, 1, 0, 1, 2, 1, 2, 0]
     x = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: with_neighbours(x, around.at(-2), around.at(2)), x)
+    assert torch.autograd.gradcheck(lambda x: with_neighbours(x, around, 2), x)
 
 
 # Training

@@ -26,7 +26,7 @@ from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 1.0  # steps; scanning alone makes clean edges look as if they had lost less than this
-BANK = 512  # points of a collection that tell what anything in it is like
+BANK = 256  # points of a collection that tell what anything in it is like
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,9 @@ class RingMethod:
         """Features of fragments, one at a time; they do not depend on each other."""
         for fragment in fragments:
             strip = unroll(fragment, self.step_px, self.network.settings.texture)
-            with torch.no_grad():
-                queries, keys = (
-                    self.network(pack_strips([strip], role, self.device)).cpu().numpy() for role in (QUERY, KEY)
-                )
+            with torch.inference_mode():
+                both = self.network(pack_strips([strip, strip], (QUERY, KEY), self.device)).cpu().numpy()
+            queries, keys = both[: len(strip)], both[len(strip) :]
             yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline.at_step(fragment.contour, self.step_px))
 
     def know(self, features: Sequence[RingFeatures], bank: Bank | None = None) -> list[RingFeatures]:

@@ -86,7 +86,8 @@ def _sample(pixels: Pixels, alpha: Pixels, strip: Strip) -> tuple[Pixels, Pixels
     at = strip.points[:, None] + along[None, :, None] * strip.tangents[:, None]
     at = (at + depth[None, :, None] * strip.normals[:, None]).astype(np.float32)
     weight = alpha.astype(np.float32) / 255
-    weighted = np.dstack([pixels * weight[..., None], weight]).astype(np.float32)
+    # OpenCV multiplies whole pictures several times faster than numpy does colours by a plane.
+    weighted = np.asarray(cv2.merge([*(cv2.multiply(plane, weight, dtype=cv2.CV_32F) for plane in cv2.split(pixels)), weight]))
     parts = [
         _colours_at(weighted, at[:, :_NEAR], 0.3 * strip.step_px),
         _colours_at(weighted, at[:, _NEAR:], 0.8 * strip.step_px),

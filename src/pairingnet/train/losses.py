@@ -79,13 +79,16 @@ class _Contrast(torch.autograd.Function):
                 logits[:, own] = _HIDDEN
                 logits.scatter_(1, _beside(block[:, 1], starts, near).to(keys.device), _HIDDEN)
                 logits[place, right] = reached
-                level = torch.logsumexp(logits, dim=1)
-                total += float((level - reached).sum())
-                slope = (logits - level[:, None]).exp_()
-                to_scale += float((slope * logits).sum() - reached.sum())
-                slope[place, right] -= 1
-                to_queries.index_add_(0, rows, (slope @ keys).mul_(scale))
-                to_keys.addmm_(slope.T, q, alpha=scale)
+                top = logits.amax(dim=1, keepdim=True)
+                weights = logits.sub_(top).exp_()
+                mass = weights.sum(dim=1, keepdim=True)
+                total += float((top + mass.log()).sum() - reached.sum())
+                # Where the answer would have to move: from what was answered to what is right.
+                pull = (weights @ keys).div_(mass).sub_(keys.index_select(0, right)).mul_(scale)
+                to_scale += float((q * pull).sum())
+                to_queries.index_add_(0, rows, pull)
+                to_keys.addmm_(weights.T, q / mass, alpha=scale)
+                to_keys.index_add_(0, right, q, alpha=-scale)
         count = max(1, len(asked))
         ctx.save_for_backward(to_queries.div_(count), to_keys.div_(count), log_scale.new_tensor(to_scale / count))
         return queries.new_tensor(total / count)
