@@ -120,6 +120,31 @@ def test_one_process_solves_a_folder_that_grows(tmp_path: Path) -> None:
     assert len(read_joins(tmp_path / "run" / "joins.jsonl")) == 6
 
 
+def test_a_first_filter_leaves_pairs_out(tmp_path: Path) -> None:
+    """With vectors of the paper's network; a run with it is not continued without it."""
+    from pairingnet.config import PaperSettings
+    from pairingnet.errors import CollectionError
+    from pairingnet.match.first_filter import FirstFilter
+    from pairingnet.match.paper import PaperMethod
+    from pairingnet.models.paper import PairingNet
+
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for name in pieces_of("spices")[:5]:
+        shutil.copy(SAMPLE / f"{name}.jpg", scans)
+    network = PairingNet(PaperSettings(layers=2, width=8, search_layers=1))
+    first = FirstFilter(PaperMethod(network, weights="fresh"), keep=1)
+    collection = pairingnet.solve(scans, tmp_path / "run", jobs=1, first_filter=first).collection
+    vectors = first.vectors(collection, tmp_path / "run" / "vectors")
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    similarity = vectors @ vectors.T - 2 * np.eye(len(vectors))
+    ids = [record.id for record in collection.fragments]
+    wanted = {frozenset((ids[i], ids[int(best)])) for i, best in enumerate(similarity.argmax(axis=1))}
+    assert {frozenset((j.source, j.target)) for j in read_joins(tmp_path / "run" / "joins.jsonl")} == wanted
+    with pytest.raises(CollectionError, match="first_filter"):
+        pairingnet.solve(scans, tmp_path / "run", jobs=1)
+
+
 def test_other_settings_are_refused_with_their_names(scans: Path, solved: Path) -> None:
     result = run("solve", scans, solved, "--set", "candidates=7")
     assert result.returncode == 2 and "candidates" in result.stderr

@@ -17,6 +17,7 @@ from pairingnet.io.decisions import append_decision, decision_on, read_decisions
 from pairingnet.io.frames import moved_match, piece_offsets, scan_offsets
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import read_joins
+from pairingnet.match.first_filter import FirstFilter
 from pairingnet.match.store import read_features
 from pairingnet.match.weights import SHIPPED
 from pairingnet.prepare.collect import PrepareJob, prepare_collection, problems_of
@@ -24,6 +25,8 @@ from pairingnet.review.results import is_older, store_results
 from pairingnet.settings import as_dict, solve_settings
 from pairingnet.stages import compute_features, forget_changed, match_missing, pairs_to_match, source_of, step_of
 from pairingnet.types import Assembly, Decisions, PairMatch
+
+_NO_SETTINGS = ("weights", "first_filter", "first_filter_keep")  # but remembered with them
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +48,20 @@ def solve(
     weights: Path = SHIPPED,
     jobs: Workers = 0,
     device: str = "cpu",
+    first_filter: FirstFilter | None = None,
 ) -> Solution:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together."""
     scans, run, settings = Path(scans), Path(run), settings or SolveSettings()
-    remember_settings(run, "run", {**as_dict(settings), "weights": content_mark(weights)})
+    told = {**as_dict(settings), "weights": content_mark(weights), **(first_filter.describe() if first_filter else {})}
+    remember_settings(run, "run", told)
     prepared = prepare_collection(scans, run / "pieces", PrepareJob(settings.prepare), jobs, leave_out=run)
     collection = prepared.collection
     source = source_of(collection, weights, run, device)
     forget_changed(collection, source, run / "joins.jsonl")
     features = compute_features(collection, source, jobs)
     asked = pairs_to_match(features, source, settings, run / "candidates.json")
+    if first_filter is not None:
+        asked = first_filter.passing(asked, collection, run / "vectors")
     joins, made_now = match_missing(asked, source, run / "joins.jsonl", jobs)
     decisions = decisions_of(run, collection)
     outlines = {each.id: each.outline for each in features}
@@ -69,7 +76,7 @@ def solve(
 def decide(run: Path, what: str, source: str, target: str, who: str | None = None) -> Solution:
     """Note what a person says about two fragments of a finished run, and put the fragments together anew."""
     told = settings_then(run, "run")
-    settings = solve_settings({name: value for name, value in told.items() if name != "weights"})
+    settings = solve_settings({name: value for name, value in told.items() if name not in _NO_SETTINGS})
     collection = read_collection(run / "pieces")
     joins = read_joins(run / "joins.jsonl")
     offsets = scan_offsets(collection)

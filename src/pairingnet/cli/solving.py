@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options
+
+if TYPE_CHECKING:
+    from pairingnet.match.first_filter import FirstFilter
 
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
 Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
@@ -22,6 +25,10 @@ def solve(
     jobs: Cores = 0,
     engine: Engine = "local",
     device: Device = "cpu",
+    first_filter: Annotated[
+        Path | None, typer.Option(help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.")
+    ] = None,
+    filter_keep: Annotated[int, typer.Option(help="Others that each fragment keeps in that filter.", min=1)] = 200,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -37,7 +44,8 @@ def solve(
 
     run = out or Path(f"{scans.resolve().name}-joined")
     settings = solve_settings({**from_file(config), **from_options(assignments)})
-    solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device)
+    chosen = None if first_filter is None else _filter(first_filter, filter_keep, device)
+    solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device, chosen)
     groups = solution.assembly.groups
     sure = sum(match.probability >= 0.9 for match in solution.matches)
     summary = {
@@ -61,6 +69,17 @@ def solve(
         f"poses       {run / 'assembly.json'}",
     ]
     finish(summary, lines, solution.left_out, as_json)
+
+
+def _filter(checkpoint: Path, keep: int, device: str) -> FirstFilter:
+    from pairingnet.io.resume import content_mark
+    from pairingnet.match.first_filter import FirstFilter
+    from pairingnet.match.paper import PaperMethod
+    from pairingnet.models.device import choose_device
+    from pairingnet.train.checkpoints import network_of, read_checkpoint
+
+    network = network_of(read_checkpoint(checkpoint)).to(choose_device(device))
+    return FirstFilter(PaperMethod(network, weights=content_mark(checkpoint)), keep)
 
 
 def pair(
