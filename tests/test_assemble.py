@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairingnet.assemble.belief import Chains, reconsider
+from pairingnet.assemble.implied import with_implied
 from pairingnet.assemble.layout import Table
 from pairingnet.assemble.loops import log_odds_together
 from pairingnet.assemble.merge import assemble
-from pairingnet.assemble.poses import settle_poses
+from pairingnet.assemble.poses import settle_poses, straightened
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
@@ -235,6 +237,63 @@ def test_chains_against_trying_all(sure: list[float], skipped: int) -> None:
         assert chains.between(a, b) == pytest.approx(slowest_chain(edges, a, b))
         rest = {pair: value for pair, value in edges.items() if pair != (a, b)}
         assert chains.without(a, b) == pytest.approx(slowest_chain(rest, a, b))
+
+
+def test_neighbours_follow_from_the_joins_around_them(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """Every true pair that no join speaks of is found where it lies, and none that a person has rejected."""
+    table = Table(outlines, AssembleSettings(), STEP_PX)
+    joins = all_joins(torn)
+    whole = assemble(outlines, joins, STEP_PX)
+    asked = [number for number, pair in enumerate(torn.pairs) if pair.overlap_px > 60][:4]
+    for number in asked:
+        missing = joins[number]
+        pair = frozenset((missing.source, missing.target))
+        rest = [join for join in joins if join is not missing]
+        group = replace(whole.groups[0], joins=tuple(rest))
+        known = with_implied(table, replace(whole, groups=(group,)), rest)
+        (found,) = [match for match in known if {match.source, match.target} == pair]
+        assert found.target_from_source is not None and missing.target_from_source is not None
+        carries = found.target_from_source if found.source == missing.source else found.target_from_source.inverse()
+        points = missing.points[:, 0]
+        off = np.linalg.norm(carries.apply(points) - missing.target_from_source.apply(points), axis=1)
+        assert off.mean() < 1.0 and found.evidence["contact_px"] > 24
+        assert found.probability < joins[0].probability  # a chain is less sure than each of its links
+        kept = with_implied(table, replace(whole, groups=(group,)), rest, rejected={pair})
+        assert not [match for match in kept if {match.source, match.target} == pair]
+    assert len(asked) == 4
+
+
+def test_a_join_that_the_layout_confirms_is_not_said_twice(torn: Collection, outlines: dict[str, Outline]) -> None:
+    joins = all_joins(torn)
+    known = with_implied(Table(outlines, AssembleSettings(), STEP_PX), assemble(outlines, joins, STEP_PX), joins)
+    pairs = [frozenset((match.source, match.target)) for match in known]
+    assert len(set(pairs)) == len(pairs) and {frozenset((j.source, j.target)) for j in joins} <= set(pairs)
+    assert all("implied" not in match.evidence for match in known if match.score == joins[0].score)
+
+
+def test_a_chain_is_right_when_all_its_links_are() -> None:
+    names = "abc"
+    joins = tuple(
+        PairMatch(one, other, Rigid2D(), score, probability=0.0)
+        for one, other, score in zip(names, names[1:], (0.0, np.log(3)), strict=False)
+    )
+    chains = Chains(Group({name: Rigid2D() for name in names}, joins))
+    assert chains.probability("a", "c") == pytest.approx(0.5 * 0.75)
+    assert chains.probability("a", "b") == pytest.approx(0.5)
+
+
+@given(angle=st.floats(-3, 3))
+@settings(max_examples=20, deadline=None)
+def test_groups_stand_straight(angle: float) -> None:
+    """A tilted rectangle of two pieces stands upright, whatever its tilt."""
+    square = np.array([[0.0, 0.0], [100, 0], [100, 80], [0, 80]])
+    outlines = {name: Outline(square) for name in "ab"}
+    tilted = {"a": Rigid2D(angle), "b": Rigid2D(angle) @ Rigid2D(0.0, 100.0, 0.0)}
+    straight = straightened(outlines, tilted)
+    corners = np.vstack([straight[name].apply(square) for name in "ab"])
+    assert sorted(np.ptp(corners, axis=0)) == pytest.approx([80, 200], abs=0.1)
+    between = straight["a"].inverse() @ straight["b"]
+    assert between.x_px == pytest.approx(100) and between.angle_rad == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_to_join(outlines: dict[str, Outline]) -> None:

@@ -29,7 +29,7 @@ from pairingnet.match.weights import RingModel, load_model, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.train.verify import Joins, best_fits, calibrate, few_of, fit_verifier
-from pairingnet.types import Fragment
+from pairingnet.types import Fragment, PairMatch
 
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
 
@@ -254,6 +254,13 @@ def test_stages_do_only_what_is_missing(torn: Collection, weights: Path, tmp_pat
     blind = replace(candidates, scores=np.full_like(candidates.scores, -np.inf))
     nothing = rank_by_joins(blind, [])  # nothing is known of anybody, and nobody was laid on: no candidates
     assert (nothing.ranked == -1).all() and np.isneginf(nothing.scores).all()
+    some = candidates.only({0: None, 1: None}, 3)
+    far = next(i for i in range(2, len(torn)) if i not in some.ranked[0])
+    joined = PairMatch(candidates.ids[far], candidates.ids[0], Rigid2D(), score=99.0)
+    first = rank_by_joins(some.with_joins([joined]), [*matches, joined])
+    assert first.ranked[0, 0] == far  # the other way round as well
+    assert _set(first.ranked[1]) - {-1} == _set(some.ranked[1])
+    assert (first.ranked[2:] == -1).all()  # of whom nobody asked
 
 
 def _set(row: Iterable[int]) -> set[int]:

@@ -110,6 +110,11 @@ class Chains:
         """Log-odds of the weakest link of the surest chain."""
         return float(min((self._link[i] for i in self._path(self.number[one], self.number[other])), default=_MOST))
 
+    def probability(self, one: str, other: str) -> float:
+        """That all links of the surest chain are right."""
+        links = np.array([self._link[i] for i in self._path(self.number[one], self.number[other])])
+        return float(np.exp(-np.logaddexp(0, -links).sum()))
+
     def without(self, one: str, other: str) -> float:
         """The same, without the join of these two themselves; 0 where no other chain leads there."""
         path = self._path(self.number[one], self.number[other])

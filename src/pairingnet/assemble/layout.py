@@ -45,9 +45,9 @@ def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid
 def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, str]]:
     """Which moved pieces would lie on which fixed ones."""
     allowed_px = table.settings.allowed * table.step_px
-    boxes = {name: _box(table.outlines[name], pose) for name, pose in fixed.items()}
+    boxes = {name: box_of(table.outlines[name], pose) for name, pose in fixed.items()}
     for name, pose in moved.items():
-        low, high = _box(table.outlines[name], pose)
+        low, high = box_of(table.outlines[name], pose)
         for beside, (other_low, other_high) in boxes.items():
             if (low + allowed_px > other_high).any() or (other_low + allowed_px > high).any():
                 continue
@@ -57,6 +57,7 @@ def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, 
                 yield name, beside
 
 
-def _box(outline: Outline, pose: Rigid2D) -> tuple[Points, Points]:
+def box_of(outline: Outline, pose: Rigid2D) -> tuple[Points, Points]:
+    """The lowest and the highest coordinates of a placed piece."""
     points = pose.apply(outline.points[::4])
     return points.min(axis=0), points.max(axis=0)

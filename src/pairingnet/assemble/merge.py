@@ -14,7 +14,7 @@ import numpy as np
 
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
 from pairingnet.assemble.loops import Pair, confirmed, log_odds_together
-from pairingnet.assemble.poses import settle_poses
+from pairingnet.assemble.poses import settle_poses, straightened
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.match.contact import Outline
@@ -158,6 +158,7 @@ def _finished(board: _Board, joins: Sequence[PairMatch]) -> Assembly:
             singles += list(poses)
             continue
         board.settle(number)
+        board.poses[number] = straightened(board.table.outlines, board.poses[number])
         groups.append(Group(board.poses[number], tuple(board.held[number])))
     groups.sort(key=lambda group: (-len(group), min(group.poses)))
     confirmed: list[PairMatch] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import cv2
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 
 from pairingnet.geometry import Rigid2D
+from pairingnet.match.contact import Outline
 from pairingnet.types import PairMatch
 
 _ROUNDS = 6
@@ -74,3 +76,11 @@ def _seam(join: PairMatch) -> tuple[np.ndarray, np.ndarray]:
     points = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
     chosen = points[np.linspace(0, len(points) - 1, min(_POINTS, len(points))).astype(int)]
     return chosen, join.target_from_source.apply(chosen)
+
+
+def straightened(outlines: Mapping[str, Outline], poses: Mapping[str, Rigid2D]) -> dict[str, Rigid2D]:
+    """The whole group turned by less than half a right angle, so that the smallest box around it stands straight."""
+    points = np.vstack([pose.apply(outlines[name].points) for name, pose in poses.items()]).astype(np.float32)
+    angle_deg = cv2.minAreaRect(cv2.convexHull(points))[2]
+    turn = Rigid2D(-np.radians((angle_deg + 45) % 90 - 45))
+    return {name: turn @ pose for name, pose in poses.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pairingnet.assemble.belief import reconsider, with_joins
+from pairingnet.assemble.implied import with_implied
 from pairingnet.assemble.layout import Table
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings
@@ -24,5 +25,6 @@ def put_together(
     decisions = decisions or Decisions()
     likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
     assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)
-    matches = reconsider(Table(outlines, settings.assemble, step_px), assembly, likely)
-    return matches, with_joins(assembly, matches)
+    table = Table(outlines, settings.assemble, step_px)
+    matches = reconsider(table, assembly, likely)
+    return with_implied(table, assembly, matches, decisions.rejected), with_joins(assembly, matches)

@@ -78,21 +78,26 @@ def ask(collection: Collection, entrant: Entrant, out: Path, settings: Benchmark
     true = [(pair.source, pair.target) for pair in collection.pairs] if sample.pairs is None else list(sample.pairs)
     desk.lay("matching", true)
     candidates = desk.candidates(sample, settings.seed)
-    assembly = None
+    joins, assembly = desk.joins, None
     if entrant.judged:
         pairs = candidates.pairs()
         desk.lay("search", pairs)
-        candidates = rank_by_joins(candidates, desk.joins.values())
+        joins = desk.joins
+        candidates = rank_by_joins(candidates, joins.values())
         desk.ledger.note("search")
         if sample.is_all:
             # What the search has found, and no true pair that was only asked for to be judged.
-            assembly = entrant.assemble([desk.joins[frozenset(pair)] for pair in pairs])
+            together = entrant.assemble([joins[frozenset(pair)] for pair in pairs])
             desk.ledger.note("assembly")
+            if together is not None:
+                matches, assembly = together
+                candidates = rank_by_joins(candidates.with_joins(matches), [*joins.values(), *matches])
+                joins = {frozenset((join.source, join.target)): join for join in matches} | joins
     costs, peak_mb = read_costs(out / "costs.jsonl")
     ranked, scores = candidates.ranked[:, :RANKED], candidates.scores[:, :RANKED]
     shown = Candidates(candidates.ids, ranked, scores).pairs() if entrant.judged else []
     told = dict.fromkeys([*map(frozenset, true), *map(frozenset, shown)])
-    matches = sorted((desk.joins[pair] for pair in told), key=lambda match: (-match.score, match.source, match.target))
+    matches = sorted((joins[pair] for pair in told), key=lambda match: (-match.score, match.source, match.target))
     store_predictions(out, wanted, candidates.ids, ranked, scores, matches, costs, peak_mb, sample, assembly)
     return read_predictions(out)
 

@@ -52,8 +52,9 @@ class Entrant(Protocol):
     def lay(self, pairs: Sequence[Pair], laid: Laid) -> None:
         """Match pairs; `laid` gets each handful as soon as it is known."""
 
-    def assemble(self, joins: Iterable[PairMatch]) -> Assembly | None:
-        """Groups of all fragments from the joins of its search; None where the method does not say."""
+    def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly] | None:
+        """Groups of all fragments from the joins of its search, and what the groups make of the joins; None where the
+        method does not say."""
 
 
 @runtime_checkable
@@ -108,9 +109,8 @@ class MethodEntrant:
                 laid([replace(match, points=np.zeros((0, 2, 2))) for match in found])
                 bar.advance(task, len(handful))
 
-    def assemble(self, joins: Iterable[PairMatch]) -> Assembly | None:  # noqa: ARG002
+    def assemble(self, joins: Iterable[PairMatch]) -> None:
         """These methods end with pairs."""
-        return None
 
 
 class RingEntrant:
@@ -147,12 +147,12 @@ class RingEntrant:
 
         match_many(self._source, pairs, self.jobs, laid)
 
-    def assemble(self, joins: Iterable[PairMatch]) -> Assembly:
+    def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly]:
         """As `solve` does, with its settings."""
         from pairingnet.assemble.together import put_together
 
         outlines = {each.id: each.outline for each in self._features}
-        return put_together(outlines, list(joins), self._source.step_px, SolveSettings())[1]
+        return put_together(outlines, list(joins), self._source.step_px, SolveSettings())
 
 
 @dataclass(frozen=True)

@@ -133,16 +133,20 @@ def search(
     from pairingnet.errors import CollectionError
     from pairingnet.io.collection import read_collection
     from pairingnet.io.frames import moved_match, scan_offsets
-    from pairingnet.io.run import match_as_json, read_joins
+    from pairingnet.io.run import match_as_json, read_joins, read_matches
 
     collection = read_collection(run / "pieces")
     known = collection.by_id
     if fragment not in known:
         raise CollectionError(f"There is no fragment '{fragment}' in {run}.", f"Its {len(known)} ids are in pieces/.")
-    joins = [join for join in read_joins(run / "joins.jsonl") if fragment in (join.source, join.target)]
-    best = sorted((join for join in joins if join.target_from_source), key=lambda join: -join.score)[:most]
+    offsets = scan_offsets(collection)
+    alone = [moved_match(join, offsets) for join in read_joins(run / "joins.jsonl") if join.target_from_source]
+    # What a join says alone, unless the groups know better; and what only they know.
+    by_pair = {frozenset((join.source, join.target)): join for join in [*alone, *read_matches(run / "matches.json")]}
+    joins = [join for pair, join in by_pair.items() if fragment in pair]
+    best = sorted(joins, key=lambda join: -join.score)[:most]
     lines = [f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}" for join in best]
-    told = [match_as_json(moved_match(join, scan_offsets(collection))) for join in best]
+    told = [match_as_json(join) for join in best]
     finish({"fragment": fragment, "joins": told}, lines, (), as_json)
 
 

@@ -41,6 +41,21 @@ class Candidates:
             scores[query, : len(places)] = self.scores[query, places]
         return Candidates(self.ids, ranked, scores)
 
+    def with_joins(self, joins: Iterable[PairMatch]) -> Candidates:
+        """At the end of each list that is not empty, everyone else with whom some join was found."""
+        number = {name: i for i, name in enumerate(self.ids)}
+        more: list[list[int]] = [[] for _ in self.ids]
+        for join in joins:
+            for one, other in ((number[join.source], number[join.target]), (number[join.target], number[join.source])):
+                if (self.ranked[one] >= 0).any() and other not in self.ranked[one]:
+                    more[one].append(other)
+        width = max(map(len, more), default=0)
+        added = np.array([[*others, *[-1] * (width - len(others))] for others in more], dtype=np.intp)
+        added = added.reshape(len(self.ids), width)
+        unknown = np.full(added.shape, -np.inf, dtype=np.float32)
+        ranked = np.concatenate([self.ranked, added], axis=1)
+        return Candidates(self.ids, ranked, np.concatenate([self.scores, unknown], axis=1))
+
 
 def rank_by_joins(candidates: Candidates, matches: Iterable[PairMatch]) -> Candidates:
     """The candidates again, those with the likelier joins first. One that could not be laid on comes after them, or is

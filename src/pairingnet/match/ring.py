@@ -25,7 +25,7 @@ from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
 _HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
-_LEAST_GAP = 1.0  # steps; scanning alone makes clean edges look as if they had lost less than this
+_LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 BANK = 256  # points of a collection that tell what anything in it is like
 
 

@@ -119,6 +119,8 @@ def _state(report: Report, match: PairMatch) -> str:
             return f"{word} by a person"
     alone = match.evidence.get("probability_alone", match.probability)
     by_itself = "" if abs(alone - match.probability) < 0.01 else f" ({alone:.0%} by itself)"
+    if match.evidence.get("implied"):
+        return "follows from the joins around it"
     if among(report.assembly.confirmed):
         return f"in a group{by_itself}"
     if among(report.assembly.contradicted) or match.probability < alone - 0.01:
@@ -131,6 +133,7 @@ def _why(match: PairMatch) -> str:
     parts = []
     if "contact_px" in told:
         parts.append(f"touch along {told['contact_px']:.0f} px")
+    if "gap_px" in told:
         parts.append(f"{told['gap_px']:.1f} px apart in the median")
         if told["overlap_px"] > 0:
             parts.append(f"{told['overlap_px']:.0f} px of edge lie on the other piece")

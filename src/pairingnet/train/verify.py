@@ -19,9 +19,8 @@ from pairingnet.engine.jobs import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection
-from pairingnet.match.contact import contact
 from pairingnet.match.evidence import Evidence
-from pairingnet.match.ring import RingFeatures, RingMethod
+from pairingnet.match.ring import Fit, RingFeatures, RingMethod
 from pairingnet.match.verify import Verifier, as_inputs, gap_inputs
 from pairingnet.match.weights import Bank, RingModel, load_model
 from pairingnet.prepare.load import load_fragment, load_fragments
@@ -29,14 +28,13 @@ from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
 _RIGHT_STEPS = 6.0  # a pose is right when the shared contour lands so near to the truth, on average
-_WIDEST_GAP = 7.0  # steps in which the other contour is looked for
 _HIDDEN = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Joins:
     """Fits of candidate pairs: evidence of each fit, whether it is right (P,), which pair it belongs to (P,), and the
-    gap (P,) that lies between the pieces in truth, in steps; NaN where the fit is wrong."""
+    gap (P,) that is missing between the pieces, in steps; NaN where the fit is wrong."""
 
     evidence: list[Evidence]
     right: NDArray[np.bool_]
@@ -74,7 +72,7 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
         for fit in method.fits(features[a], features[b])[1]:
             evidence.append(fit.evidence)
             right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
-            gap.append(_true_gap(collection, pair, features[a], features[b]) if pair and right[-1] else np.nan)
+            gap.append(_missing_gap(collection, pair, features[a], features[b], fit) if pair and right[-1] else np.nan)
             pair_of.append(place)
     return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp), np.array(gap))
 
@@ -254,11 +252,14 @@ def few_of(collection: Collection, count: int) -> Collection:
     return replace(collection, fragments=kept, pairs=pairs)
 
 
-def _true_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures) -> float:
-    """Mean distance of two contours across their seam, in the true layout, in steps."""
-    step_px = source.side.strip.step_px
-    touching = contact(source.outline, target.outline, collection.target_from_source(pair), _WIDEST_GAP * step_px)
-    return float(touching.gap_px.mean()) / step_px if len(touching) >= 10 else float("nan")
+def _missing_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures, fit: Fit) -> float:
+    """How much farther apart than in a fit the pieces lie in truth, across the contact, on average; in steps."""
+    if not len(fit.rows):
+        return float("nan")
+    touching = source.points[fit.rows]
+    moved = collection.target_from_source(pair).apply(touching) - fit.target_from_source.apply(touching)
+    outwards = -target.side.strip.normals[fit.columns]
+    return float((moved * outwards).sum(axis=1).mean()) / source.side.strip.step_px
 
 
 def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: Rigid2D) -> bool:

@@ -1,0 +1,76 @@
+"""Neighbours that no join of their own holds: other joins have laid them beside each other.
+
+Short, plain seams look like many others, and are often not found, or not believed, alone. Where the pieces around
+them are joined, they follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from pairingnet.assemble.belief import Chains
+from pairingnet.assemble.layout import Poses, Table, agrees, box_of
+from pairingnet.match.contact import contact
+from pairingnet.types import Assembly, Group, PairMatch
+
+_REACH = 3.0  # steps between contours that touch, in a layout of several joins
+_LEAST = 8.0  # steps of contact; along less, only two corners meet
+_ENOUGH = 16.0  # steps of contact that are certainly a seam
+
+
+def with_implied(
+    table: Table, assembly: Assembly, matches: Iterable[PairMatch], rejected: Collection[frozenset[str]] = ()
+) -> list[PairMatch]:
+    """The matches, and those that follow from the groups, the likeliest first; of a pair the likelier one, and none
+    that a person has rejected."""
+    known = {frozenset((match.source, match.target)): match for match in matches}
+    for group in assembly.groups:
+        for implied in implied_joins(table, group, known.values()):
+            pair = frozenset((implied.source, implied.target))
+            if pair not in rejected and (pair not in known or known[pair].score < implied.score):
+                known[pair] = implied
+    return sorted(known.values(), key=lambda match: (-match.score, match.source, match.target))
+
+
+def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> Iterator[PairMatch]:
+    """Pieces of a group that touch although no match says so; as sure as all the joins between them together."""
+    said = {
+        frozenset((match.source, match.target))
+        for match in matches
+        if match.source in group.poses and match.target in group.poses and match.target_from_source is not None
+        if agrees(table, match, group.poses)
+    }
+    chains = Chains(group)
+    for a, b in _near(table, group.poses):
+        if frozenset((a, b)) in said:
+            continue
+        pose = group.poses[b].inverse() @ group.poses[a]
+        one, other = table.outlines[a], table.outlines[b]
+        touching = contact(one, other, pose, _REACH * table.step_px)
+        contact_px = len(touching) * one.spacing_px
+        steps = contact_px / table.step_px
+        if steps < _LEAST:
+            continue
+        probability = chains.probability(a, b) * min(1.0, steps / _ENOUGH)
+        yield PairMatch(
+            a,
+            b,
+            pose,
+            float(np.log(probability) - np.log1p(-probability)),
+            np.stack([one.points[touching.rows], other.points[touching.columns]], axis=1),
+            probability=probability,
+            evidence={"implied": 1.0, "contact_px": round(contact_px, 1)},
+        )
+
+
+def _near(table: Table, poses: Poses) -> Iterator[tuple[str, str]]:
+    """Pairs of pieces whose boxes meet."""
+    names, reach_px = list(poses), _REACH * table.step_px
+    boxes = [box_of(table.outlines[name], pose) for name, pose in poses.items()]
+    low, high = (np.stack(corner) for corner in zip(*boxes, strict=True))
+    for i, name in enumerate(names[:-1]):
+        rest = slice(i + 1, None)
+        meets = ((low[rest] - reach_px < high[i]) & (high[rest] + reach_px > low[i])).all(axis=1)
+        yield from ((name, names[i + 1 + j]) for j in np.flatnonzero(meets))
