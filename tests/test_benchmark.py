@@ -41,6 +41,7 @@ from pairingnet.benchmark.table import as_csv, as_json, as_markdown, table_of
 from pairingnet.config import BenchmarkSettings, JigsawSettings, PaperSettings
 from pairingnet.errors import CollectionError, PairingNetError, SettingsError
 from pairingnet.evaluate.predictions import Sample
+from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.run import read_joins
 from pairingnet.match.candidates import Candidates
@@ -205,9 +206,12 @@ def test_an_assembly_is_made_of_what_the_search_found(torn: Collection, tmp_path
             found = super().candidates(most)
             return replace(found, ranked=np.where(found.ranked < 3, found.ranked, -1))
 
-        def assemble(self, joins: Iterable[PairMatch]) -> Assembly:
+        def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly]:
             self.given = {frozenset((join.source, join.target)) for join in joins}
-            return Assembly()
+            return [implied], Assembly()
+
+    ids = [record.id for record in torn.fragments]
+    implied = PairMatch(ids[-2], ids[-1], Rigid2D(), 1e3, probability=0.9)
 
     entrant = Assembling(Pairs(torn), torn)
     answers = ask(torn, entrant, tmp_path, EXACT)
@@ -215,6 +219,9 @@ def test_an_assembly_is_made_of_what_the_search_found(torn: Collection, tmp_path
     assert answers.assembly is not None and "assembly" in answers.costs
     assert len(entrant.given) == 3 * (len(torn) - 3) + 3 and all(pair & first for pair in entrant.given)
     assert len(read_joins(tmp_path / "joins.jsonl")) > len(entrant.given)
+    # What the groups know counts in the ranking, whoever was a candidate before.
+    assert answers.ranked[-1, 0] == len(ids) - 2 and answers.ranked[-2, 0] == len(ids) - 1
+    assert set(answers.ranked[-1].tolist()) <= {-1, 0, 1, 2, len(ids) - 2}
 
 
 # Interruptions

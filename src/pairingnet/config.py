@@ -226,7 +226,7 @@ class SolveSettings:
     """The main job: which pairs are looked at, and what counts; with the settings of its stages."""
 
     all_pairs_up_to: int = 120  # fragments; of more, only the candidates are laid on each other
-    candidates: int = 30  # of each fragment
+    candidates: int = 16  # of each fragment
     least: float = 0.02  # joins below this probability are not worth a look
     prepare: PrepareSettings = PrepareSettings()
     assemble: AssembleSettings = AssembleSettings()
@@ -268,7 +268,7 @@ class IndexSettings:
 class ArchiveSettings:
     """A collection that grows: how its fragments are found and searched; fixed when the archive is made."""
 
-    candidates: int = 30  # of each new fragment, that are laid on it
+    candidates: int = 16  # of each new fragment, that are laid on it
     least: float = 0.02  # joins below this probability are not kept
     bank_until: int = 2048  # fragments; up to there the background is drawn anew whenever their number has doubled
     prepare: PrepareSettings = PrepareSettings()
@@ -420,7 +420,7 @@ class BenchmarkSettings:
     sample_queries: int = 0  # fragments whose neighbours are searched for, chosen at random; 0: all
     pool: int = 0  # fragments among which a query is answered, its neighbours and others at random; 0: all others
     limit_s: float = 7200.0  # a method that would lay pairs for longer is asked a sample instead; 0: never
-    candidates: int = 40  # of each fragment, that `ring` lays on each other
+    candidates: int = 20  # of each fragment, that `ring` lays on each other
     seed: int = 0  # of the samples, and of the methods that choose at random
 
     def __post_init__(self) -> None:

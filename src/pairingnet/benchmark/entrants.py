@@ -109,8 +109,9 @@ class MethodEntrant:
                 laid([replace(match, points=np.zeros((0, 2, 2))) for match in found])
                 bar.advance(task, len(handful))
 
-    def assemble(self, joins: Iterable[PairMatch]) -> None:
+    def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly] | None:  # noqa: ARG002
         """These methods end with pairs."""
+        return None
 
 
 class RingEntrant:
@@ -119,7 +120,7 @@ class RingEntrant:
     name = "ring"
     judged = True
 
-    def __init__(self, collection: Collection, weights: Path, folder: Path, most: int = 40, jobs: int = 1) -> None:
+    def __init__(self, collection: Collection, weights: Path, folder: Path, most: int = 20, jobs: int = 1) -> None:
         self.collection, self.weights, self.folder, self.most, self.jobs = collection, weights, folder, most, jobs
 
     def describe(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def benchmark(
     limit: Annotated[
         str, typer.Option(help="A method that would take longer is sampled: 90m, 2h, 300s, or 'none'.")
     ] = "2h",
-    candidates: Annotated[int, typer.Option(help="Of each fragment, that ring lays on each other.", min=1)] = 40,
+    candidates: Annotated[int, typer.Option(help="Of each fragment, that ring lays on each other.", min=1)] = 20,
     slices: Annotated[
         str | None, typer.Option(help="A TOML file, or names: turned,upright,grey,worn-medium,first-10 ...")
     ] = None,
