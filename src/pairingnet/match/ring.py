@@ -24,7 +24,10 @@ from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
-_HOPELESS = 20.0  # a hypothesis that much behind the best is not laid on contour
+# Similarity to log-odds. The network's own factor grows as long as it is trained (36, then 75); all that follows counts
+# in these units, so they stay.
+_SCALE = 36.0
+_HOPELESS = 30.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 BANK = 256  # points of a collection that tell what anything in it is like
 
@@ -69,7 +72,7 @@ class RingMethod:
         self.model, self.step_px, self.settings = model, step_px, settings or RingMatchSettings()
         self.network, self.verifier = model.network, model.verifier
         self.device = next(self.network.parameters()).device
-        self.scale = float(self.network.log_scale.detach().exp())
+        self.scale = _SCALE
 
     def describe(self) -> dict[str, Any]:
         """Network, matching, working scale, and a mark of the weights."""

@@ -136,7 +136,7 @@ def _joins(job: JoinsJob) -> Joins:
     return collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
 
 
-def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 1500) -> Verifier:
+def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 3000) -> Verifier:
     """Train the small network: every fit is an example."""
     torch.manual_seed(seed)
     inputs = as_inputs(joins.evidence)
