@@ -20,7 +20,7 @@ import numpy as np
 
 from pairingnet.benchmark.costs import peak_mb
 from pairingnet.benchmark.isolated import isolated
-from pairingnet.config import WEAR_LEVELS, SolveSettings, TearSettings
+from pairingnet.config import WEAR_LEVELS, TearSettings
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.match.weights import SHIPPED
 from pairingnet.stages import compute_features, find_candidates, source_of
@@ -98,7 +98,7 @@ def measure(collection: Collection, weights: Path, run: Path) -> Row:
     source = source_of(collection, weights, run)
     features = compute_features(collection, source)
     searched = time.perf_counter()
-    found = find_candidates(features, source, SolveSettings().candidates)
+    found = find_candidates(features, source, max(TOP))
     ended = time.perf_counter()
     number = {name: i for i, name in enumerate(found.ids)}
     neighbours: dict[int, set[int]] = {}
