@@ -15,8 +15,8 @@ from pairingnet.io.images import read_image, write_jpeg
 from pairingnet.types import Pixels
 
 OUT = Path(__file__).parent.parent / "docs" / "images" / "solved.jpg"
-HEIGHT_PX = 560
-GAP_PX = 20
+HEIGHT_PX = 320
+GAP_PX = 12
 
 
 def main() -> None:
