@@ -31,8 +31,9 @@ from pairingnet.prepare.files import read_fragment
 from pairingnet.prepare.load import load_fragment
 from pairingnet.search.votes import rank_by_votes
 from tests.conftest import ROOT
+from tests.sample import SAMPLE
 from tests.test_ring_matching import TINY
-from tests.test_solve import SAMPLE, pieces_of, run
+from tests.test_solve import pieces_of, run
 
 
 @pytest.fixture(scope="module")

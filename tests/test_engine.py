@@ -21,7 +21,8 @@ import pytest
 from pairingnet.engine.jobs import choose_engine, run_jobs
 from pairingnet.errors import ImageError, SettingsError
 from tests.conftest import PICTURES
-from tests.test_solve import SAMPLE, pieces_of
+from tests.sample import SAMPLE
+from tests.test_solve import pieces_of
 
 
 def square(number: int) -> int:

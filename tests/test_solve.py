@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,10 @@ def test_a_first_filter_leaves_pairs_out(tmp_path: Path) -> None:
     ids = [record.id for record in collection.fragments]
     wanted = {frozenset((ids[i], ids[int(best)])) for i, best in enumerate(similarity.argmax(axis=1))}
     assert {frozenset((j.source, j.target)) for j in read_joins(tmp_path / "run" / "joins.jsonl")} == wanted
+    changed = tmp_path / "run" / "vectors" / f"{ids[0]}.npy"
+    np.save(changed, np.zeros_like(vectors[0]))
+    os.utime(changed, (1, 1))  # older than the image
+    assert np.allclose(first.vectors(collection, tmp_path / "run" / "vectors"), vectors, atol=1e-5)
     with pytest.raises(CollectionError, match="first_filter"):
         pairingnet.solve(scans, tmp_path / "run", jobs=1)
 

@@ -82,7 +82,6 @@ def ask(collection: Collection, entrant: Entrant, out: Path, settings: Benchmark
     if entrant.judged:
         pairs = candidates.pairs()
         desk.lay("search", pairs)
-        joins = desk.joins
         candidates = rank_by_joins(candidates, joins.values())
         desk.ledger.note("search")
         if sample.is_all:

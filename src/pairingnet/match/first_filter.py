@@ -44,9 +44,14 @@ class FirstFilter:
         return [(a, b) for a, b in pairs if b in kept[a] or a in kept[b]]
 
     def vectors(self, collection: Collection, folder: Path) -> NDArray[np.float32]:
-        """(F, G) of length 1, in the collection's order; made where the folder lacks them."""
+        """(F, G) of length 1, in the collection's order; made where the folder lacks them, or the image has changed."""
         paths = {record.id: folder / f"{record.id}.npy" for record in collection.fragments}
-        missing = [name for name, path in paths.items() if not path.is_file()]
+        images = {record.id: collection.folder / record.image for record in collection.fragments}
+        missing = [
+            name
+            for name, path in paths.items()
+            if not path.is_file() or path.stat().st_mtime_ns < images[name].stat().st_mtime_ns
+        ]
         parts = [collection.only(missing[first : first + _CHUNK]) for first in range(0, len(missing), _CHUNK)]
         run_jobs(partial(self._store, paths), parts, 1, "vectors")
         return np.stack([np.load(path, allow_pickle=False) for path in paths.values()])
