@@ -19,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import faiss
@@ -30,6 +32,8 @@ from pairingnet.archive.folder import Archive, ArchiveKeys, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins
 from pairingnet.archive.store import ROWS, point_ids
 from pairingnet.config import WEAR_LEVELS, IndexSettings, TearSettings, VoteSettings
+from pairingnet.engine.jobs import run_jobs
+from pairingnet.io.collection import Collection
 from pairingnet.io.images import image_files, read_image
 from pairingnet.search.index import FaissIndex, Features, Ids
 from pairingnet.search.votes import Partners, votes_of
@@ -38,6 +42,8 @@ from pairingnet.synth.collect import TearJob, tear_one_picture
 _EXACT = IndexSettings(exact_below=10**12)
 _EVERY_POINT = VoteSettings(ask_every=4, keep_every=1, partners=24)
 _POINTS = 450  # contour points of a drawn fragment
+_AT_A_TIME = 48  # pictures torn before their pieces are added
+_OF_A_PICTURE = 21  # pieces, on average
 _FIRST_DRAWN = 1 << 50  # ids of drawn points begin here, behind all real ones
 _FIRST_FRAGMENT = 10**9  # and the numbers of their fragments
 
@@ -80,11 +86,12 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
         "| disk kB / fragment | s for all joins | GB in memory |\n|---|---|---|---|---|---|---|---|---|"
     )
     for size in sorted(given.fragments):
-        began, before = time.perf_counter(), archive.catalogue.count()
+        seconds, before = 0.0, archive.catalogue.count()
         while archive.catalogue.count() < size:
-            _add_picture(archive, truth, *next(pictures), scratch, given.jobs)
-        added = archive.catalogue.count() - before
-        add_s = (time.perf_counter() - began) / max(1, added)
+            missing = size - archive.catalogue.count()
+            some = list(islice(pictures, min(_AT_A_TIME, -(-missing // _OF_A_PICTURE))))
+            seconds += _add_pictures(archive, truth, some, scratch, given.jobs)
+        add_s = seconds / max(1, archive.catalogue.count() - before)
         asked = _asked(archive, truth, given.asked)
         whole_ms, candidate_ms, recall = _searches(archive, truth, asked)
         joins_s = _all_joins(archive, given.jobs) if size <= given.joins_up_to else float("nan")
@@ -109,17 +116,30 @@ def _pictures(shared: Path) -> Iterator[tuple[Path, int]]:
         seed += 1
 
 
-def _add_picture(archive: Archive, truth: Truth, path: Path, seed: int, scratch: Path, jobs: int) -> None:
-    """Tear a picture, add its pieces, remember who was whose neighbour; the images go."""
-    job = TearJob(TearSettings(), WEAR_LEVELS["none"], seed)
-    name = f"{path.stem}-{seed}"
+def _add_pictures(
+    archive: Archive, truth: Truth, pictures: Sequence[tuple[Path, int]], scratch: Path, jobs: int
+) -> float:
+    """Tear pictures, add their pieces, remember who was whose neighbour; the images go. Seconds of the adding."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        torn = tear_one_picture(read_image(path).pixels, name, job, Path(folder), "fragments")
-        if not all(archive.catalogue.entries("id = ?", (record.id,)) for record in torn.fragments):
-            add(archive, [Path(folder) / "fragments"], jobs if len(torn) > 40 else 1)
-    for pair in torn.pairs:
-        truth.neighbours.setdefault(pair.source, set()).add(pair.target)
-        truth.neighbours.setdefault(pair.target, set()).add(pair.source)
+        torn = run_jobs(partial(_tear, Path(folder)), pictures, jobs, "tearing")
+        for collection in torn:
+            for pair in collection.pairs:
+                truth.neighbours.setdefault(pair.source, set()).add(pair.target)
+                truth.neighbours.setdefault(pair.target, set()).add(pair.source)
+        # A killed benchmark goes on: what is there stays, but its neighbours are known only from tearing again.
+        there = {entry.id for entry in archive.catalogue.entries()}
+        new = [each for each in torn if not {record.id for record in each.fragments} <= there]
+        began = time.perf_counter()
+        if new:
+            add(archive, [each.folder / "fragments" for each in new], jobs)
+        return time.perf_counter() - began
+
+
+def _tear(folder: Path, picture: tuple[Path, int]) -> Collection:
+    path, seed = picture
+    name = f"{path.stem}-{seed}"
+    job = TearJob(TearSettings(), WEAR_LEVELS["none"], seed)
+    return tear_one_picture(read_image(path).pixels, name, job, folder / name, "fragments")
 
 
 def _asked(archive: Archive, truth: Truth, most: int) -> list[int]:

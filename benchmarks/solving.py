@@ -10,7 +10,6 @@ large   1,000 mixed fragments, end to end: seconds and memory
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.memory import Watch
 from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.collection import Collection, read_collection, write_collection
@@ -173,11 +173,11 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     for record in truth.fragments:
         (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
     began = time.perf_counter()
-    solution = solve(folder, scratch / "run", weights=weights)
+    with Watch() as memory:
+        solution = solve(folder, scratch / "run", weights=weights)
     seconds = time.perf_counter() - began
-    own, workers = (resource.getrusage(who).ru_maxrss / 1e6 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     told = judge(truth, solution)
-    print(f"\n{len(truth)} fragments end to end: {seconds:.0f} s; {own:.2f} GB, {workers:.2f} GB in a worker")
+    print(f"\n{len(truth)} fragments end to end: {seconds:.0f} s; at most {memory.most_gb:.2f} GB in all processes")
     print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
 
 

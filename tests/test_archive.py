@@ -86,6 +86,20 @@ def test_features_are_those_of_the_scans(archive: Archive, scans: Path, torn: Co
         assert np.abs(found.side.key_level - known.key_level).max() < 0.1
 
 
+def test_an_archive_knows_how_worn_it_is(archive: Archive) -> None:
+    entries = archive.catalogue.entries()
+    known = archive.catalogue.facts()["usual_loose"]
+    assert known["bank"] == archive.bank_number and 0 <= known["steps"] < 2.5
+    assert {archive.read(entry).side.usual_loose for entry in entries} == {known["steps"]}
+    with archive.writing(), archive.catalogue.transaction():
+        archive.catalogue.state({"usual_loose": {}})
+    with Archive(archive.folder) as again:  # it was killed before it knew
+        assert np.isnan(again.read(entries[0]).side.usual_loose)
+        with again.writing():
+            assert not again.update_index()
+        assert again.read(entries[0]).side.usual_loose == known["steps"]
+
+
 def test_adding_again_does_nothing(archive: Archive, scans: Path, tmp_path: Path) -> None:
     before = archive.catalogue.entries()
     again = add(archive, [scans, scans / f"{before[0].id}.png"])

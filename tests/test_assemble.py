@@ -16,7 +16,8 @@ from pairingnet.assemble.layout import Table
 from pairingnet.assemble.loops import log_odds_together
 from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.poses import settle_poses, straightened
-from pairingnet.config import AssembleSettings
+from pairingnet.assemble.together import put_together
+from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match.contact import Outline
@@ -146,6 +147,30 @@ def test_an_accepted_join_holds_against_all_others(torn: Collection, outlines: d
     points = moved.points[:, 0]
     apart = np.linalg.norm(placed.apply(points) - moved.target_from_source.apply(points), axis=1)
     assert apart.mean() < 3 * STEP_PX
+
+
+def test_an_accepted_join_is_the_one_that_was_seen(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """The join alone says something else, or there is none alone: what a person saw and accepted holds."""
+    seen = true_join(torn, 0)
+    alone = true_join(torn, 0, logit=-3.0, off=Rigid2D(0.0, 0.0, 60.0))
+    decided = Decisions(accepted={frozenset((seen.source, seen.target))}, seen=[replace(seen, points=np.zeros(0))])
+    for joins in ([alone], []):
+        matches, found = put_together(outlines, joins, STEP_PX, SolveSettings(), decided)
+        assert off_px(torn, dict(found.groups[0].poses), 0) < 1
+        assert len(matches) == 1 and len(matches[0].points) > 3
+
+
+def test_joins_of_a_group_lie_as_the_group_has_them(torn: Collection, outlines: dict[str, Outline]) -> None:
+    number = min(range(len(torn.pairs)), key=lambda i: len(torn.pairs[i].seam))  # its pieces have many other joins
+    slipped = true_join(torn, number, logit=0.1, off=Rigid2D(0.0, 6.0, 5.0))
+    others = [join for i, join in enumerate(all_joins(torn)) if i != number]
+    matches, found = put_together(outlines, [*others, slipped], STEP_PX, SolveSettings())
+    shown = next(m for m in matches if {m.source, m.target} == {slipped.source, slipped.target})
+    true = true_join(torn, number)
+    assert shown.target_from_source is not None and true.target_from_source is not None
+    seam = true.points[:, 0]
+    off = np.linalg.norm(shown.target_from_source.apply(seam) - true.target_from_source.apply(seam), axis=1)
+    assert off.mean() < 2 and shown.probability > 0.9
 
 
 def test_a_rejected_join_does_not_come_about_by_others(torn: Collection, outlines: dict[str, Outline]) -> None:

@@ -13,7 +13,7 @@ import torch
 from scipy.spatial import cKDTree
 
 from pairingnet import stages
-from pairingnet.config import RingSettings, VoteSettings
+from pairingnet.config import WEAR_LEVELS, RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
@@ -27,7 +27,9 @@ from pairingnet.match.store import read_features, write_features
 from pairingnet.match.verify import Verifier
 from pairingnet.match.weights import RingModel, load_model, save_model
 from pairingnet.models.ring import RingNet
+from pairingnet.prepare.contour import trace_contour
 from pairingnet.search.votes import background_levels, rank_by_votes
+from pairingnet.synth.wear import wear_edge
 from pairingnet.train.verify import Joins, best_fits, calibrate, few_of, fit_verifier
 from pairingnet.types import Fragment, PairMatch
 
@@ -183,7 +185,7 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
     assert sure.sum() > 100 and checked.right[best][sure].mean() > 0.85
     assert abs(told.mean() - checked.right[best].mean()) < 0.03
     assert np.allclose(verifier.gaps(checked.evidence[:5]), 1.5, atol=0.1)
-    known, twice = (verifier.logits([Evidence(agreement=9.0, crowd=np.log(count))])[0] for count in (800, 1600))
+    known, twice = (verifier.logits([Evidence(agreement=9.0, crowd=np.log(count))])[0] for count in (4000, 8000))
     assert known - twice == pytest.approx(np.log(2))
 
 
@@ -217,6 +219,39 @@ def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"not weights at all")
     with pytest.raises(CollectionError, match="bad"):
         load_model(tmp_path / "bad.safetensors")
+    other = Verifier({"mean": np.zeros(3, np.float32)})
+    save_model(tmp_path / "other.safetensors", replace(model, verifier=other), {})
+    with pytest.raises(CollectionError, match="verifier has 3 inputs"):
+        load_model(tmp_path / "other.safetensors")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> RingMethod:
+    return RingMethod(load_model(), step_px=3.0)
+
+
+def test_worn_collections_are_told_from_clean_ones(
+    shipped: RingMethod, pieces: list[Fragment], rng: np.random.Generator
+) -> None:
+    clean = shipped.know(list(shipped.features(pieces)))
+    other_order = shipped.know([clean[i] for i in rng.permutation(len(clean))])
+    assert len({each.side.usual_loose for each in clean}) == 1
+    assert clean[0].side.usual_loose < 0.05
+    assert other_order[0].side.usual_loose == pytest.approx(clean[0].side.usual_loose, abs=0.02)
+    alphas = [wear_edge(piece.alpha, WEAR_LEVELS["medium"], rng) for piece in pieces]
+    worn = [replace(p, alpha=a, contour=trace_contour(a)) for p, a in zip(pieces, alphas, strict=True)]
+    assert shipped.know(list(shipped.features(worn)))[0].side.usual_loose > 4 * clean[0].side.usual_loose
+
+
+def test_a_fit_that_nothing_is_known_of_is_its_own_measure(shipped: RingMethod, pieces: list[Fragment]) -> None:
+    bank = shipped.model.bank
+    a, b = shipped.know(list(shipped.features(pieces[:2])), bank)
+    assert np.isnan(a.side.usual_loose)
+    for fit in shipped.fits(a, b)[1]:
+        assert fit.evidence.usual == fit.evidence.loose
+    told = replace(b, side=replace(b.side, usual_loose=0.25))
+    assert all(fit.evidence.usual in (0.25, 0.0) for fit in shipped.fits(a, told)[1])
+    assert np.isnan(shipped.know([a])[0].side.usual_loose)  # alone, it has no joins
 
 
 def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_path: Path) -> None:
@@ -224,7 +259,7 @@ def test_features_survive_the_disk(weights: Path, pieces: list[Fragment], tmp_pa
     made = method.know(list(method.features(pieces[:2])))
     for each in made:
         write_features(tmp_path, each)
-    read = [read_features(tmp_path, e.id, (e.side.query_level, e.side.key_level, 2)) for e in made]
+    read = [read_features(tmp_path, e.id, (e.side.query_level, e.side.key_level, 2, 0.1)) for e in made]
     for before, after in zip(made, read, strict=True):
         assert np.abs(before.side.queries - after.side.queries).max() < 1e-3
         assert np.abs(before.side.keys - after.side.keys).max() < 1e-3

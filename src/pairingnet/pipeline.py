@@ -5,6 +5,7 @@ Each stage looks at what the run folder holds and does only what is missing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pairingnet.io.collection import FILE_NAME, Collection, read_collection
 from pairingnet.io.decisions import append_decision, decision_on, read_decisions, standing
 from pairingnet.io.frames import moved_match, piece_offsets, scan_offsets
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
-from pairingnet.io.run import read_joins
+from pairingnet.io.run import read_joins, read_matches
 from pairingnet.match.first_filter import FirstFilter
 from pairingnet.match.store import read_features
 from pairingnet.match.weights import SHIPPED
@@ -83,9 +84,10 @@ def decide(run: Path, what: str, source: str, target: str, who: str | None = Non
     unknown = [name for name in (source, target) if name not in offsets]
     if unknown:
         raise CollectionError(f"There is no fragment '{unknown[0]}' in {run}.", "Its ids are in assembly.json.")
-    known = {frozenset((join.source, join.target)): join for join in joins}
-    found = known.get(frozenset((source, target)), PairMatch(source, target, None))
-    append_decision(run / "decisions.jsonl", decision_on(moved_match(found, offsets), what, who, told["weights"]))
+    found = [moved_match(join, offsets) for join in joins if {join.source, join.target} == {source, target}]
+    shown = [join for join in read_matches(run / "matches.json") if {join.source, join.target} == {source, target}]
+    join = next(iter([*shown, *found]), PairMatch(source, target, None))
+    append_decision(run / "decisions.jsonl", decision_on(join, what, who, told["weights"]))
     decisions = decisions_of(run, collection)
     outlines = {record.id: read_features(run / "features", record.id).outline for record in collection.fragments}
     matches, assembly = put_together(outlines, joins, step_of(run), settings, decisions)
@@ -98,5 +100,8 @@ def decisions_of(run: Path, collection: Collection) -> Decisions:
     """What people have said about a run's joins, in pixels of its pieces."""
     said = standing(read_decisions(run / "decisions.jsonl"))
     offsets = piece_offsets(collection)
-    known = [join for join in said.locked if {join.source, join.target} <= set(offsets)]
-    return replace(said, locked=[moved_match(join, offsets) for join in known])
+
+    def known(joins: Sequence[PairMatch]) -> list[PairMatch]:
+        return [moved_match(join, offsets) for join in joins if {join.source, join.target} <= set(offsets)]
+
+    return replace(said, locked=known(said.locked), seen=known(said.seen))

@@ -128,11 +128,12 @@ class Assembly:
 @dataclass(frozen=True, eq=False)
 class Decisions:
     """What a person has said of joins: accepted and rejected ones, as unordered pairs of ids; locked ones keep their
-    transform to the last digit."""
+    transform to the last digit; seen are the accepted ones as the person saw them."""
 
     accepted: Ids[frozenset[str]] = frozenset()
     rejected: Ids[frozenset[str]] = frozenset()
     locked: Sequence[PairMatch] = ()
+    seen: Sequence[PairMatch] = ()
 
 
 @dataclass(frozen=True)

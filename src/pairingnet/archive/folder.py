@@ -29,10 +29,10 @@ from pairingnet.config import ArchiveSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
-from pairingnet.match.ring import BANK, RingFeatures, RingMethod
+from pairingnet.match.ring import BANK, LOOKED_AT, RingFeatures, RingMethod
 from pairingnet.match.weights import SHIPPED, Bank, load_model
 from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
-from pairingnet.search.votes import Partners
+from pairingnet.search.votes import Partners, votes_of
 from pairingnet.settings import archive_settings, as_dict
 
 FAISS = "faiss"
@@ -40,6 +40,7 @@ MILVUS_FILE = "milvus"
 _WEIGHTS = "weights.safetensors"
 _VECTORS = "vectors.faiss"
 _INCLUDED = "fragments.npy"
+_USUAL_LOOSE = "usual_loose"  # a fact: steps, and the bank that was in use
 _SYNC_BLOCK = 512  # fragments
 
 
@@ -132,13 +133,14 @@ class Archive:
             )
 
     def read(self, entry: Entry) -> RingFeatures:
-        """A fragment's features; they know how many others there are."""
+        """A fragment's features; they know how many others there are, and how worn."""
         features = self.store.read(entry.id, entry.place, self.bank_number)
-        return replace(features, side=replace(features.side, crowd=self._crowd))
+        crowd, usual_loose = self._others
+        return replace(features, side=replace(features.side, crowd=crowd, usual_loose=usual_loose))
 
     @cached_property
-    def _crowd(self) -> int:
-        return self.catalogue.count()
+    def _others(self) -> tuple[int, float]:
+        return self.catalogue.count(), float(self.catalogue.facts().get(_USUAL_LOOSE, {}).get("steps", "nan"))
 
     def bank(self, number: int | None = None) -> Bank:
         """Points of the collection, queries and keys (B, D); empty before there are any."""
@@ -240,12 +242,33 @@ class Archive:
                 index.clear()
                 included = included[:0]
             elif np.array_equal(included, table.numbers) and self._stored() is not None:
+                self._look_at_wear(index, table)
                 return False
             self._catch_up(index, included, table)
             self._save_index(index, table)
+            self._look_at_wear(index, table)
         finally:
             index.close()
         return True
+
+    def _look_at_wear(self, index: VectorIndex, table: Table) -> None:
+        """Note how loosely the surest joins lie, once for each bank: then the fragments have doubled."""
+        number = self.bank_number
+        if len(table.entries) < 2 or self.catalogue.facts().get(_USUAL_LOOSE, {}).get("bank") == number:
+            return
+        keys = ArchiveKeys(index, table, self.store, number)
+        by_number = {entry.number: entry for entry in table.entries}
+
+        def with_candidates(entry: Entry) -> tuple[RingFeatures, list[RingFeatures]]:
+            one = self.read(entry)
+            others, _ = votes_of(one.side, keys, self.method.scale, entry.number, self.settings.votes)
+            return one, [self.read(by_number[int(other)]) for other in others[:2]]
+
+        chosen = table.entries[:: -(-len(table.entries) // LOOKED_AT)]
+        steps = self.method.usual_loose(with_candidates(entry) for entry in chosen)
+        with self.catalogue.transaction():
+            self.catalogue.state({_USUAL_LOOSE: {"bank": number, "steps": steps}})
+        self.__dict__.pop("_others", None)
 
     def index_is_broken(self) -> bool:
         """Whether the stored index cannot be read, or holds another number of vectors than it says."""

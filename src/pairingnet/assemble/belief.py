@@ -16,24 +16,25 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
-from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
+from pairingnet.assemble.layout import Table, agrees, carried_over, collisions, off_px
 from pairingnet.assemble.loops import confirmed
 from pairingnet.geometry import Rigid2D
 from pairingnet.types import Assembly, Group, PairMatch
 
+_NEARLY = 2.0  # steps
 _MOST = 8.0  # log-odds; no chain counts for more
 _ALONE = "probability_alone"
 
 
 def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -> list[PairMatch]:
-    """The same matches with probabilities that know of the groups, the likeliest first; what each said on its own
-    is kept in its evidence."""
+    """The same matches with probabilities and poses that know of the groups, the likeliest first; what probability
+    each had on its own is kept in its evidence."""
     group_of = {name: number for number, group in enumerate(assembly.groups) for name in group.poses}
     chains = [Chains(group) for group in assembly.groups]
     matches = list(matches)
     usable = [m for m in matches if m.target_from_source is not None and m.probability >= table.settings.weakest]
     by_loops = confirmed(table, usable)
-    sure = {}
+    sure, laid = {}, {}
     for match in usable:
         pair = frozenset((match.source, match.target))
         one, other = group_of.get(match.source), group_of.get(match.target)
@@ -42,9 +43,14 @@ def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -
         elif agrees(table, match, assembly.groups[one].poses):
             by_chain = match.score + chains[one].without(match.source, match.target)
             sure[pair] = max(by_chain, by_loops.get(pair, by_chain))
+            laid[pair] = _as_laid(table, match, assembly.groups[one])
         else:
             sure[pair] = match.score - chains[one].between(match.source, match.target)
-    changed = [_with_log_odds(m, sure.get(frozenset((m.source, m.target)), m.score)) for m in matches]
+    pairs = [frozenset((match.source, match.target)) for match in matches]
+    changed = [
+        _with_log_odds(laid.get(pair, match), sure.get(pair, match.score))
+        for pair, match in zip(pairs, matches, strict=True)
+    ]
     return sorted(changed, key=lambda match: (-match.score, match.source, match.target))
 
 
@@ -59,6 +65,12 @@ def with_joins(assembly: Assembly, matches: Iterable[PairMatch]) -> Assembly:
     return replace(
         assembly, groups=groups, confirmed=those(assembly.confirmed), contradicted=those(assembly.contradicted)
     )
+
+
+def _as_laid(table: Table, match: PairMatch, group: Group) -> PairMatch:
+    """A join that agrees with its group, but not to a step or two, lies as the group has it: many know better."""
+    placed = group.poses[match.target].inverse() @ group.poses[match.source]
+    return match if off_px(match, placed) < _NEARLY * table.step_px else replace(match, target_from_source=placed)
 
 
 def _contradiction(

@@ -11,11 +11,9 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 
 from pairingnet.assemble.belief import Chains
-from pairingnet.assemble.layout import Poses, Table, agrees, box_of
-from pairingnet.match.contact import contact
+from pairingnet.assemble.layout import REACH, Poses, Table, agrees, box_of, seam_of
 from pairingnet.types import Assembly, Group, PairMatch
 
-_REACH = 3.0  # steps between contours that touch, in a layout of several joins
 _LEAST = 8.0  # steps of contact; along less, only two corners meet
 _ENOUGH = 16.0  # steps of contact that are certainly a seam
 
@@ -47,9 +45,7 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
         if frozenset((a, b)) in said:
             continue
         pose = group.poses[b].inverse() @ group.poses[a]
-        one, other = table.outlines[a], table.outlines[b]
-        touching = contact(one, other, pose, _REACH * table.step_px)
-        contact_px = len(touching) * one.spacing_px
+        points, contact_px = seam_of(table, a, b, pose)
         steps = contact_px / table.step_px
         if steps < _LEAST:
             continue
@@ -59,7 +55,7 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
             b,
             pose,
             float(np.log(probability) - np.log1p(-probability)),
-            np.stack([one.points[touching.rows], other.points[touching.columns]], axis=1),
+            points,
             probability=probability,
             evidence={"implied": 1.0, "contact_px": round(contact_px, 1)},
         )
@@ -67,7 +63,7 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
 
 def _near(table: Table, poses: Poses) -> Iterator[tuple[str, str]]:
     """Pairs of pieces whose boxes meet."""
-    names, reach_px = list(poses), _REACH * table.step_px
+    names, reach_px = list(poses), REACH * table.step_px
     boxes = [box_of(table.outlines[name], pose) for name, pose in poses.items()]
     low, high = (np.stack(corner) for corner in zip(*boxes, strict=True))
     for i, name in enumerate(names[:-1]):

@@ -9,10 +9,11 @@ import numpy as np
 
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Points, Rigid2D, angle_difference
-from pairingnet.match.contact import Outline, overlap_penalty
+from pairingnet.match.contact import Outline, contact, overlap_penalty
 from pairingnet.types import PairMatch
 
 Poses = Mapping[str, Rigid2D]
+REACH = 3.0  # steps between contours that touch, in a layout of several joins
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +31,22 @@ def agrees(table: Table, join: PairMatch, poses: Poses) -> bool:
     placed = poses[join.target].inverse() @ poses[join.source]
     if angle_difference(placed.angle_rad, join.target_from_source.angle_rad) > np.radians(table.settings.agree_deg):
         return False
+    return off_px(join, placed) < table.settings.agree * table.step_px
+
+
+def off_px(join: PairMatch, placed: Rigid2D) -> float:
+    """How far from where a join says its source lies in another pose, along the seam, on average."""
+    assert join.target_from_source is not None
     points = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
-    apart = np.linalg.norm(placed.apply(points) - join.target_from_source.apply(points), axis=1).mean()
-    return bool(apart < table.settings.agree * table.step_px)
+    return float(np.linalg.norm(placed.apply(points) - join.target_from_source.apply(points), axis=1).mean())
+
+
+def seam_of(table: Table, source: str, target: str, pose: Rigid2D) -> tuple[Points, float]:
+    """Where two pieces touch in a pose: points (K, 2, 2) of both contours, and along how many px."""
+    one, other = table.outlines[source], table.outlines[target]
+    touching = contact(one, other, pose, REACH * table.step_px)
+    points = np.stack([one.points[touching.rows], other.points[touching.columns]], axis=1)
+    return points, len(touching) * one.spacing_px
 
 
 def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid2D]:

@@ -15,7 +15,7 @@ from pairingnet.types import PairMatch
 
 _ROUNDS = 6
 _POINTS = 24  # of each seam
-_LOOSE = 6.0  # steps; a join that is so far off pulls half as much
+_LOOSE = (6.0, 1.0)  # steps, in the first round and in the last: a join that is so far off pulls half as much
 
 
 def settle_poses(
@@ -36,14 +36,14 @@ def settle_poses(
         return dict(poses)
     placed = dict(poses)
     seams = [_seam(join) for join in joins]
-    for _ in range(_ROUNDS):
+    for loose in np.geomspace(*_LOOSE, _ROUNDS):
         rows, columns, values, wanted = [], [], [], []
         first = 0
         for join, (of_source, of_target) in zip(joins, seams, strict=True):
             p, q = placed[join.source].apply(of_source), placed[join.target].apply(of_target)
             off = q - p
             spread = np.linalg.norm(off, axis=1).mean()
-            weight = 1 / (1 + (spread / (_LOOSE * step_px)) ** 2)
+            weight = 1 / (1 + (spread / (loose * step_px)) ** 2)
             for points, name, sign in ((p, join.source, 1.0), (q, join.target, -1.0)):
                 if number[name] == 0:
                     continue

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.implied import with_implied
-from pairingnet.assemble.layout import Table
+from pairingnet.assemble.layout import Table, off_px, seam_of
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings
 from pairingnet.io.decisions import is_decided
 from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, PairMatch
+
+_SAME_PX = 0.5
 
 
 def put_together(
@@ -23,8 +26,23 @@ def put_together(
 ) -> tuple[list[PairMatch], Assembly]:
     """The joins that are worth a look, and groups of fragments; both know of each other."""
     decisions = decisions or Decisions()
-    likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
-    assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)
     table = Table(outlines, settings.assemble, step_px)
+    likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
+    likely = _as_seen(table, likely, decisions.seen)
+    assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)
     matches = reconsider(table, assembly, likely)
     return with_implied(table, assembly, matches, decisions.rejected), with_joins(assembly, matches)
+
+
+def _as_seen(table: Table, joins: Sequence[PairMatch], seen: Sequence[PairMatch]) -> list[PairMatch]:
+    """The joins, those that a person has accepted as they were then: groups may have shown another pose than the join
+    alone has, or a join that there is none of alone."""
+    by_pair = {frozenset((join.source, join.target)): join for join in joins}
+    for said in seen:
+        pose, pair = said.target_from_source, frozenset((said.source, said.target))
+        if pose is None or not pair <= set(table.outlines):
+            continue
+        own = by_pair.get(pair)
+        if own is None or own.source != said.source or own.target_from_source is None or off_px(own, pose) > _SAME_PX:
+            by_pair[pair] = replace(said, points=seam_of(table, said.source, said.target, pose)[0])
+    return list(by_pair.values())

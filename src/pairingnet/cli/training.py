@@ -158,6 +158,7 @@ def train_verifier(
     start: Annotated[Path, typer.Option("--from", help="The checkpoint of the ring network.")],
     out: Annotated[Path, typer.Option(help="The weights file to make (.safetensors).")],
     calibrate: Annotated[list[Path], typer.Option(help="Collections of other pictures to calibrate on.")],
+    crowd: Annotated[list[Path] | None, typer.Option(help="Collections to learn from whole, all mixed.")] = None,
     pictures: Annotated[int, typer.Option(help="So many pictures of each collection.", min=1)] = 40,
     candidates: Annotated[int, typer.Option(help="Candidates of each fragment.", min=1)] = 10,
     seed: Annotated[int, typer.Option(help="Of the verifier's training.", min=0)] = 0,
@@ -177,7 +178,8 @@ def train_verifier(
     }
     bank = verify.usual_features(collections, RingModel(network, Verifier.plain()), seed)
     save_model(out, RingModel(network, Verifier.plain(), bank), story)
-    learned = verify.fit_verifier(verify.joins_of(collections, out, pictures, (0.4, 1, 4, 16), candidates), seed)
+    joins = verify.joins_of(collections, out, pictures, (0.4, 1, 4, 16), candidates, crowd or ())
+    learned = verify.fit_verifier(joins, seed)
     sizes: tuple[float, ...] = (0.4, 1, 1, 4, 32, 10**6)
     checked = verify.joins_of(calibrate, out, 10**6, sizes, candidates)
     verifier = verify.calibrate(learned, checked)

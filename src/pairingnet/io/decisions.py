@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from getpass import getuser
@@ -78,11 +79,17 @@ def standing(decisions: list[Decision]) -> Decisions:
     return Decisions(
         accepted=frozenset(pair for pair, decision in last.items() if decision.what == "accept"),
         rejected=frozenset(pair for pair, decision in last.items() if decision.what == "reject"),
-        locked=tuple(
-            PairMatch(decision.source, decision.target, decision.target_from_source, probability=1.0)
-            for decision in last.values()
-            if decision.what == "lock" and decision.target_from_source is not None
-        ),
+        locked=_joins(last.values(), "lock"),
+        seen=_joins(last.values(), "accept"),
+    )
+
+
+def _joins(decisions: Iterable[Decision], what: str) -> tuple[PairMatch, ...]:
+    """Joins of which that was said, in the pose of which it was said."""
+    return tuple(
+        PairMatch(decision.source, decision.target, decision.target_from_source, probability=1.0)
+        for decision in decisions
+        if decision.what == what and decision.target_from_source is not None
     )
 
 

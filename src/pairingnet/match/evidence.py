@@ -42,6 +42,7 @@ class Evidence:
     correlation: float = 0.0  # of the colours on both sides, along the seam
     share: float = 0.0  # of the shorter contour that is contact
     crowd: float = 0.0  # logarithm of the number of fragments: among many, more fit by chance
+    usual: float = 0.0  # what `loose` is in the surest joins of the collection: worn pieces never lie tightly
 
     def in_pixels(self, step_px: float) -> dict[str, float]:
         """What a person wants to know of it."""
@@ -58,7 +59,8 @@ class Evidence:
 @dataclass(frozen=True, eq=False)
 class Side:
     """One piece as features: strip, queries and keys (N, D), and their background levels (N,): the logarithm of how
-    well a point goes with anything in the collection; crowd: how many fragments that has. Empty until it is known."""
+    well a point goes with anything in the collection; crowd: how many fragments that has; usual_loose: how loosely its
+    surest joins lie. Empty until it is known."""
 
     strip: Strip
     queries: NDArray[np.float32]
@@ -66,6 +68,7 @@ class Side:
     query_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     key_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     crowd: int = 1
+    usual_loose: float = float("nan")
 
     @cached_property
     def ring(self) -> Outline:
@@ -132,20 +135,26 @@ def measure(
     # Log-odds: how much better these points go together than each goes with anything.
     odds = logits[rows, columns] - source.usual[rows] - target.usual[columns]
     apart = np.abs(touching.gap_px)
+    loose = float(np.median(apart) / step)
     evidence = Evidence(
         support=support,
         agreement=float(odds.sum()),
         agreement_mean=float(odds.mean()),
         contact=float(len(rows)),
         tight=float((apart < 0.1 * step).sum()),
-        loose=float(np.median(apart) / step),
+        loose=loose,
         overlap=overlap_steps,
         bend=_bend(source.strip.points[rows]) / step,
         share=len(rows) / min(len(source.strip), len(target.strip)),
         crowd=crowd,
+        usual=_first_known(source.usual_loose, target.usual_loose, loose),
         **_across(source, target, rows, columns, touching.along_px),
     )
     return rows, columns, evidence
+
+
+def _first_known(*values: float) -> float:
+    return next(value for value in values if not np.isnan(value))
 
 
 def _bend(points: Points) -> float:

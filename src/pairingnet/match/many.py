@@ -19,6 +19,7 @@ from pairingnet.types import PairMatch
 Name = TypeVar("Name", str, int)
 
 _CHUNK = 64  # pairs in a job
+_USUAL_LOOSE = "/usual_loose"  # beside the fragments' ids, which have no slash
 _TILE = 100  # fragments; a process keeps three times as many, about 1 MB each
 
 
@@ -71,6 +72,7 @@ def write_levels(path: Path, features: Sequence[RingFeatures]) -> None:
     from pairingnet.io.files import write_whole
 
     arrays = {each.id: np.stack([each.side.query_level, each.side.key_level]) for each in features}
+    arrays |= {_USUAL_LOOSE: np.array([each.side.usual_loose for each in features[:1]])}
     write_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
@@ -97,4 +99,5 @@ def _levels(path: Path, written: int) -> dict[str, NDArray[np.float32]]:  # noqa
 def _features(source: Source, written: int, fragment_id: str) -> RingFeatures:
     levels = _levels(source.levels, written)
     of_query, of_key = levels[fragment_id]
-    return read_features(source.features, fragment_id, (of_query, of_key, len(levels)))
+    known = (of_query, of_key, len(levels) - 1, float(levels[_USUAL_LOOSE][0]))
+    return read_features(source.features, fragment_id, known)

@@ -20,7 +20,7 @@ from pairingnet.match.hypotheses import Correspondences, likely_correspondences,
 from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.ring import KEY, QUERY, pack_strips
 from pairingnet.prepare.strip import unroll
-from pairingnet.search.votes import background_levels, rank_by_votes
+from pairingnet.search.votes import KeysInMemory, background_levels, rank_by_votes, votes_of
 from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
@@ -29,6 +29,8 @@ from pairingnet.types import Fragment, PairMatch
 _SCALE = 36.0
 _HOPELESS = 30.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
+LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
+_KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
 BANK = 256  # points of a collection that tell what anything in it is like
 
 
@@ -105,7 +107,37 @@ class RingMethod:
             return replace(each, side=side)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            return list(pool.map(known, features))
+            levelled = list(pool.map(known, features))
+        if bank is not None:
+            return levelled
+        usual = self.usual_loose(self._to_look_at(levelled))
+        return [replace(each, side=replace(each.side, usual_loose=usual)) for each in levelled]
+
+    def usual_loose(self, some: Iterable[tuple[RingFeatures, Sequence[RingFeatures]]]) -> float:
+        """How loosely the contours lie in the surest joins of a collection, in steps; NaN: there are none.
+
+        some: fragments, each with the others that it goes with best.
+        """
+        surest = []
+        for one, others in some:
+            fits = [fit.evidence for other in others for fit in self.fits(one, other)[1]]
+            surest += [max(fits, key=lambda evidence: evidence.agreement)] if fits else []
+        surest.sort(key=lambda evidence: -evidence.agreement)
+        # Not all of them have a neighbour; the surer half does.
+        half = [evidence.loose for evidence in surest[: (len(surest) + 1) // 2]]
+        return float(np.median(half)) if half else float("nan")
+
+    def _to_look_at(self, features: Sequence[RingFeatures]) -> Iterator[tuple[RingFeatures, Sequence[RingFeatures]]]:
+        """Some fragments of a collection, each with its best candidates."""
+        if len(features) < 2:
+            return
+        sides = [each.side for each in features]
+        every = max(1, sum(len(side.keys) for side in sides) // _KEYS_TO_LOOK_AT)
+        keys = KeysInMemory(sides, every)
+        by_id = sorted(range(len(features)), key=lambda i: features[i].id)
+        for number in by_id[:: -(-len(by_id) // LOOKED_AT)]:
+            others, _ = votes_of(sides[number], keys, self.scale, number)
+            yield features[number], [features[i] for i in others[:2]]
 
     def _with_shipped(self, own: Bank, name: str) -> NDArray[np.float32]:
         """(B, D): points of the collection, and those that ship: two pieces alone would only know each other."""

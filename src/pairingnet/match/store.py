@@ -14,7 +14,7 @@ from pairingnet.match.evidence import Side
 from pairingnet.match.ring import RingFeatures
 from pairingnet.prepare.strip import Strip
 
-Levels = tuple[NDArray[np.float32], NDArray[np.float32], int]
+Levels = tuple[NDArray[np.float32], NDArray[np.float32], int, float]
 
 
 def feature_path(folder: Path, fragment_id: str) -> Path:
@@ -37,7 +37,8 @@ def write_features(folder: Path, features: RingFeatures) -> None:
 
 
 def read_features(folder: Path, fragment_id: str, levels: Levels | None = None) -> RingFeatures:
-    """Read one fragment; `levels` are those of its queries and keys in the collection, and how large that is."""
+    """Read one fragment; `levels` are those of its queries and keys in the collection, how large that is, and how
+    loosely its surest joins lie."""
     path = feature_path(folder, fragment_id)
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -56,5 +57,5 @@ def read_features(folder: Path, fragment_id: str, levels: Levels | None = None) 
         raise CollectionError(
             f"{path} holds no features ({error}).", "Remove it, and run the command again."
         ) from error
-    known = levels or (np.zeros(0, np.float32), np.zeros(0, np.float32), 1)
+    known = levels or (np.zeros(0, np.float32), np.zeros(0, np.float32), 1, float("nan"))
     return RingFeatures(fragment_id, Side(strip, queries, keys, *known), outline)

@@ -14,7 +14,8 @@ from pairingnet.match.evidence import Evidence
 NAMES = tuple(field.name for field in fields(Evidence))
 _WIDEST_GAP = 5.0  # steps
 _LOG = {"support", "contact", "tight", "overlap", "bend"}
-_CROWDS = (np.log(8), np.log(800))  # the sizes of collections that were learned from
+_TIGHTEST = 0.01  # steps; nearer than that no two contours lie
+_CROWDS = (np.log(8), np.log(4000))  # the sizes of collections that were learned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,13 @@ class Verifier:
     def plain(cls) -> Verifier:
         """Before anything is learned: support, less what overlaps."""
         return cls({})
+
+    def check(self) -> None:
+        """Refuse weights that were learned from other evidence."""
+        nothing = [Evidence()]
+        for name, inputs in (("mean", as_inputs(nothing)), ("gap", gap_inputs(nothing))):
+            if name in self.weights and len(self.weights[name]) != inputs.shape[1]:
+                raise ValueError(f"its verifier has {len(self.weights[name])} inputs, not {inputs.shape[1]}")
 
     def logits(self, evidence: Sequence[Evidence]) -> NDArray[np.float64]:
         """(P,): above 0 is more likely right than wrong."""
@@ -55,12 +63,12 @@ class Verifier:
 
 
 def gap_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
-    """(P, G): what tells how worn edges are: they touch, but nowhere tightly. Four numbers, and their products."""
+    """(P, G): what tells how worn edges are: they touch, but nowhere tightly. Five numbers, and their products."""
     told = [
-        [1.0, each.tight / max(each.contact, 1.0), each.loose, each.agreement_mean / 10, each.colour]
+        [1.0, each.tight / max(each.contact, 1.0), each.loose, each.agreement_mean / 10, each.colour, each.usual]
         for each in evidence
     ]
-    x = np.array(told).reshape(-1, 5)
+    x = np.array(told).reshape(-1, 6)
     first, second = np.triu_indices(x.shape[1])
     return np.asarray(x[:, first] * x[:, second])
 
@@ -71,6 +79,12 @@ def as_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
     for name in NAMES:
         values = np.array([getattr(each, name) for each in evidence], dtype=np.float64)
         columns.append(np.log1p(np.maximum(values, 0)) if name in _LOG else values)
+    columns[NAMES.index("usual")] = _log_loose(columns[NAMES.index("usual")])
+    columns.append(_log_loose(columns[NAMES.index("loose")]) - columns[NAMES.index("usual")])
     columns.append(np.array([each.colour_shifted - each.colour for each in evidence]))
     columns[NAMES.index("crowd")] = columns[NAMES.index("crowd")].clip(*_CROWDS)
     return np.stack(columns, axis=1)
+
+
+def _log_loose(loose: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log(loose + _TIGHTEST))

@@ -28,7 +28,7 @@ from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
 _RIGHT_STEPS = 6.0  # a pose is right when the shared contour lands so near to the truth, on average
-_HIDDEN = 32
+_HIDDEN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
 
 @dataclass(frozen=True)
 class JoinsJob:
-    """Which pictures of which collection, how many of their pieces (0: all), and how many candidates of each."""
+    """Pictures of a collection (none: all), how many of their pieces (0: all), and how many candidates of each."""
 
     folder: Path
     sources: tuple[str, ...]
@@ -89,11 +89,17 @@ class JoinsJob:
 
 
 def joins_of(
-    folders: Sequence[Path], weights: Path, pictures: int, together: Sequence[float], candidates: int
+    folders: Sequence[Path],
+    weights: Path,
+    pictures: int,
+    together: Sequence[float],
+    candidates: int,
+    crowds: Sequence[Path] = (),
 ) -> Joins:
     """Joins of the first `pictures` of each collection, on all cores. Mixed are as many pictures at a time as
-    `together` says, in turn, or a share of the pieces of one: what is unique among few is common among thousands."""
-    jobs = []
+    `together` says, in turn, or a share of the pieces of one: what is unique among few is common among thousands.
+    Of `crowds`, everything is mixed."""
+    jobs = [JoinsJob(folder, (), 0, weights, candidates) for folder in crowds]
     for folder in folders:
         fragments = read_collection(folder).fragments
         sources = sorted({record.source for record in fragments})[:pictures]
@@ -132,11 +138,11 @@ def _joins(job: JoinsJob) -> Joins:
     collection = read_collection(job.folder)
     step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
     method = RingMethod(model, step_px)
-    chosen = part_of(collection, job.sources)
+    chosen = part_of(collection, job.sources) if job.sources else collection
     return collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
 
 
-def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 3000) -> Verifier:
+def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 6000) -> Verifier:
     """Train the small network: every fit is an example."""
     torch.manual_seed(seed)
     inputs = as_inputs(joins.evidence)
