@@ -164,7 +164,7 @@ def test_joins_of_a_group_lie_as_the_group_has_them(torn: Collection, outlines: 
     number = min(range(len(torn.pairs)), key=lambda i: len(torn.pairs[i].seam))  # its pieces have many other joins
     slipped = true_join(torn, number, logit=0.1, off=Rigid2D(0.0, 6.0, 5.0))
     others = [join for i, join in enumerate(all_joins(torn)) if i != number]
-    matches, found = put_together(outlines, [*others, slipped], STEP_PX, SolveSettings())
+    matches, _ = put_together(outlines, [*others, slipped], STEP_PX, SolveSettings())
     shown = next(m for m in matches if {m.source, m.target} == {slipped.source, slipped.target})
     true = true_join(torn, number)
     assert shown.target_from_source is not None and true.target_from_source is not None
