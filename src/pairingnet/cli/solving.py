@@ -40,6 +40,7 @@ def solve(
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
+    from pairingnet.review.report import sure_and_doubtful
     from pairingnet.settings import solve_settings
 
     run = out or Path(f"{scans.resolve().name}-joined")
@@ -47,14 +48,14 @@ def solve(
     chosen = None if first_filter is None else _filter(first_filter, filter_keep, device)
     solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device, chosen)
     groups = solution.assembly.groups
-    sure = sum(match.probability >= 0.9 for match in solution.matches)
+    sure, doubtful = sure_and_doubtful(solution.matches)
     summary = {
         "run": str(run),
         "fragments": len(solution.collection),
         "groups": [len(group) for group in groups],
         "alone": len(solution.assembly.singles),
         "sure_joins": sure,
-        "doubtful_joins": len(solution.matches) - sure,
+        "doubtful_joins": doubtful,
         "report": str(run / "report.html"),
         "news": solution.news,
         "left_out": list(solution.left_out),
@@ -62,7 +63,7 @@ def solve(
     lines = [
         f"{len(solution.collection)} fragments" + ("" if solution.news else " (nothing to do)"),
         f"{sum(map(len, groups))} in {len(groups)} groups, {len(solution.assembly.singles)} alone",
-        f"{sure} sure joins, {len(solution.matches) - sure} to be looked at",
+        f"{sure} sure joins, {doubtful} to be looked at",
         f"look at     {run / 'report.html'}",
         f"groups      {run / 'groups'}",
         f"joins       {run / 'matches.json'}",

@@ -53,11 +53,16 @@ def write_report(path: Path, report: Report, pictures: Pictures) -> None:
     write_whole(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
+def sure_and_doubtful(matches: Sequence[PairMatch]) -> tuple[int, int]:
+    """How many joins are sure, and how many a person should look at."""
+    sure = sum(match.probability >= _DOUBTFUL[1] for match in matches)
+    return sure, sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in matches)
+
+
 def _summary(report: Report) -> str:
     placed = sum(len(group) for group in report.assembly.groups)
     total = placed + len(report.assembly.singles)
-    sure = sum(match.probability >= _DOUBTFUL[1] for match in report.matches)
-    doubtful = sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in report.matches)
+    sure, doubtful = sure_and_doubtful(report.matches)
     return (
         f"<p class=summary><b>{total}</b> fragments: <b>{placed}</b> in <b>{len(report.assembly.groups)}</b> groups, "
         f"{len(report.assembly.singles)} alone. <b>{sure}</b> joins are sure (90 % and more), "
