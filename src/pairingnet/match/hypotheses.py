@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.geometry import Points, Rigid2D
-from pairingnet.match.loops import best_partners, settle, votes_for
+from pairingnet.match.loops import best_partners, different, proposers, settle, votes_for
 
 Complex = NDArray[np.complex128]
 
@@ -71,25 +71,13 @@ def propose(
     turn /= np.maximum(np.abs(turn), 1e-9)
     shift = pb - turn * pa
     agrees, support = votes_for(turn, shift, pa, pb, weight, threshold_px)
-    least = 0.05 * support.max()
-    chosen: list[int] = []
-    told = np.zeros(len(found), dtype=bool)
-    for h in np.argsort(-support, kind="stable"):
-        if len(chosen) >= most or support[h] < least:
-            break
-        if not told[h]:
-            # A correspondence that agrees with a better proposal, with about the same turn, proposes the same.
-            told |= agrees[h] & ((turn * turn[h].conj()).real > _SAME_TURN)
-            chosen.append(int(h))
+    # A correspondence that agrees with a better proposal, with about the same turn, proposes the same.
+    chosen = proposers(support, agrees, turn, most, 0.05 * support.max(), _SAME_TURN)
     turn, shift, apart = settle(turn[chosen], shift[chosen], pa, pb, weight, threshold_px)
     support = (weight * np.clip(1.3 - apart / threshold_px, 0, 1)).sum(axis=1)
     inliers = apart < 0.7 * threshold_px
-    kept: list[int] = []
-    for h in np.argsort(-support, kind="stable"):
-        near = [other for other in kept if (turn[other] * turn[h].conj()).real > _SAME_TURN]
-        moved = np.abs((turn[h] - turn[near][:, None]) * pa + (shift[h] - shift[near])[:, None])
-        if inliers[h].sum() >= 2 and not (moved.min(axis=1) < threshold_px).any():
-            kept.append(int(h))
+    enough = np.flatnonzero(inliers.sum(axis=1) >= 2)
+    kept = enough[different(support[enough], turn[enough], shift[enough], pa, threshold_px, _SAME_TURN)]
     return [
         Hypothesis(
             Rigid2D(float(np.angle(turn[h])), float(shift[h].real), float(shift[h].imag)),

@@ -230,6 +230,58 @@ def best_partners(exponential: NDArray[np.float32], of_row: NDArray[np.float32],
 
 
 @compiled
+def proposers(
+    support: Floats,
+    agrees: NDArray[np.bool_],
+    turn: NDArray[np.complex128],
+    most: int,
+    least: float,
+    same_turn: float,
+) -> Any:
+    """Up to `most` motions of (H,), the best supported first, that no better one of about the same turn speaks for."""
+    told = np.zeros(len(support), np.bool_)
+    chosen = np.empty(most, np.int64)
+    count = 0
+    for h in np.argsort(-support, kind="mergesort"):
+        if count >= most or support[h] < least:
+            break
+        if not told[h]:
+            for k in range(len(support)):
+                told[k] |= agrees[h, k] and (turn[k] * turn[h].conjugate()).real > same_turn
+            chosen[count] = h
+            count += 1
+    return chosen[:count].copy()
+
+
+@compiled
+def different(
+    support: Floats,
+    turn: NDArray[np.complex128],
+    shift: NDArray[np.complex128],
+    points: NDArray[np.complex128],
+    threshold: float,
+    same_turn: float,
+) -> Any:
+    """Motions of (H,), the best supported first, that carry none of the points nearly where a better one does."""
+    kept = np.empty(len(support), np.int64)
+    count = 0
+    for h in np.argsort(-support, kind="mergesort"):
+        new = True
+        for other in kept[:count]:
+            if not new or (turn[other] * turn[h].conjugate()).real <= same_turn:
+                continue
+            for point in points:
+                off = (turn[h] - turn[other]) * point + shift[h] - shift[other]
+                if off.real * off.real + off.imag * off.imag < threshold * threshold:
+                    new = False
+                    break
+        if new:
+            kept[count] = h
+            count += 1
+    return kept[:count].copy()
+
+
+@compiled
 def settle(
     turn: NDArray[np.complex128],
     shift: NDArray[np.complex128],
