@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairingnet.assemble.belief import Chains, reconsider
 from pairingnet.assemble.implied import with_implied
-from pairingnet.assemble.layout import Table
+from pairingnet.assemble.layout import Table, seam_of, usual_gap_px
 from pairingnet.assemble.loops import log_odds_together
 from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.poses import settle_poses, straightened
@@ -20,7 +20,7 @@ from pairingnet.assemble.together import put_together
 from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
-from pairingnet.match.contact import Outline
+from pairingnet.match.contact import Outline, contact
 from pairingnet.types import Decisions, Fragment, Group, PairMatch
 
 STEP_PX = 3.0
@@ -294,6 +294,22 @@ def test_a_join_that_the_layout_confirms_is_not_said_twice(torn: Collection, out
     pairs = [frozenset((match.source, match.target)) for match in known]
     assert len(set(pairs)) == len(pairs) and {frozenset((j.source, j.target)) for j in joins} <= set(pairs)
     assert all("implied" not in match.evidence for match in known if match.score == joins[0].score)
+
+
+def test_worn_neighbours_touch_across_their_gap(torn: Collection, outlines: dict[str, Outline]) -> None:
+    join = true_join(torn, 0)
+    assert join.target_from_source is not None
+    one, other = outlines[join.source], outlines[join.target]
+    touching = contact(one, other, join.target_from_source, STEP_PX)
+    outwards = (other.tangents[touching.columns] @ [[0, -1], [1, 0]]).mean(axis=0)
+    apart = Rigid2D(0.0, *(5 * STEP_PX * outwards / np.linalg.norm(outwards))) @ join.target_from_source
+    worn = replace(join, evidence={"worn_px": 5 * STEP_PX})
+    assert usual_gap_px([worn, worn, replace(join, evidence={})]) == 5 * STEP_PX
+    assert usual_gap_px([replace(worn, probability=0.1)]) == usual_gap_px([]) == 0.0
+    long_px = seam_of(Table(outlines, AssembleSettings(), STEP_PX), join.source, join.target, join.target_from_source)[1]
+    for gap_px, touches in ((0.0, False), (5 * STEP_PX, True)):
+        found_px = seam_of(Table(outlines, AssembleSettings(), STEP_PX, gap_px), join.source, join.target, apart)[1]
+        assert (found_px > 0.5 * long_px) == touches
 
 
 def test_a_chain_is_right_when_all_its_links_are() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 
 from pairingnet.assemble.belief import Chains
-from pairingnet.assemble.layout import REACH, Poses, Table, agrees, box_of, seam_of
+from pairingnet.assemble.layout import Poses, Table, agrees, box_of, seam_of
 from pairingnet.types import Assembly, Group, PairMatch
 
 _LEAST = 8.0  # steps of contact; along less, only two corners meet
@@ -63,7 +63,7 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
 
 def _near(table: Table, poses: Poses) -> Iterator[tuple[str, str]]:
     """Pairs of pieces whose boxes meet."""
-    names, reach_px = list(poses), REACH * table.step_px
+    names, reach_px = list(poses), table.reach_px
     boxes = [box_of(table.outlines[name], pose) for name, pose in poses.items()]
     low, high = (np.stack(corner) for corner in zip(*boxes, strict=True))
     for i, name in enumerate(names[:-1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,16 +13,29 @@ from pairingnet.match.contact import Outline, contact, overlap_penalty
 from pairingnet.types import PairMatch
 
 Poses = Mapping[str, Rigid2D]
-REACH = 3.0  # steps between contours that touch, in a layout of several joins
+_REACH = 3.0  # steps between contours that touch, in a layout of several joins
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What judging a layout needs: the pieces' outlines, the settings, and the contour step that they are in."""
+    """What judging a layout needs: the pieces' outlines, the settings, the contour step that they are in, and the gap
+    that wear has left between neighbours."""
 
     outlines: Mapping[str, Outline]
     settings: AssembleSettings
     step_px: float
+    gap_px: float = 0.0
+
+    @property
+    def reach_px(self) -> float:
+        """Contours this near to each other touch."""
+        return _REACH * self.step_px + self.gap_px
+
+
+def usual_gap_px(joins: Iterable[PairMatch]) -> float:
+    """The gap of most joins that are rather right than wrong."""
+    gaps = [join.evidence.get("worn_px", 0.0) for join in joins if join.probability > 0.5]
+    return float(np.median(gaps)) if gaps else 0.0
 
 
 def agrees(table: Table, join: PairMatch, poses: Poses) -> bool:
@@ -44,7 +57,7 @@ def off_px(join: PairMatch, placed: Rigid2D) -> float:
 def seam_of(table: Table, source: str, target: str, pose: Rigid2D) -> tuple[Points, float]:
     """Where two pieces touch in a pose: points (K, 2, 2) of both contours, and along how many px."""
     one, other = table.outlines[source], table.outlines[target]
-    touching = contact(one, other, pose, REACH * table.step_px)
+    touching = contact(one, other, pose, table.reach_px)
     points = np.stack([one.points[touching.rows], other.points[touching.columns]], axis=1)
     return points, len(touching) * one.spacing_px
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.implied import with_implied
-from pairingnet.assemble.layout import Table, off_px, seam_of
+from pairingnet.assemble.layout import Table, off_px, seam_of, usual_gap_px
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import SolveSettings
 from pairingnet.io.decisions import is_decided
@@ -26,7 +26,7 @@ def put_together(
 ) -> tuple[list[PairMatch], Assembly]:
     """The joins that are worth a look, and groups of fragments; both know of each other."""
     decisions = decisions or Decisions()
-    table = Table(outlines, settings.assemble, step_px)
+    table = Table(outlines, settings.assemble, step_px, usual_gap_px(joins))
     likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
     likely = _as_seen(table, likely, decisions.seen)
     assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pairingnet.match.evidence import Evidence
 
 NAMES = tuple(field.name for field in fields(Evidence))
-_WIDEST_GAP = 5.0  # steps
+_WIDEST_GAP = 8.0  # steps
 _LOG = {"support", "contact", "tight", "overlap", "bend"}
 _TIGHTEST = 0.01  # steps; nearer than that no two contours lie
 _CROWDS = (np.log(8), np.log(4000))  # the sizes of collections that were learned from

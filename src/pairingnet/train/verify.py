@@ -17,7 +17,6 @@ from torch.nn import functional
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
-from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.ring import Fit, RingFeatures, RingMethod
@@ -27,7 +26,9 @@ from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import TruePair
 
-_RIGHT_STEPS = 6.0  # a pose is right when the shared contour lands so near to the truth, on average
+_RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth, on average, but for a gap
+_GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
+_LEAST_CONTACT = 3  # points
 _HIDDEN = 64
 
 
@@ -70,9 +71,10 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
     for place, (a, b) in enumerate(sorted(asked)):
         pair = true.get((a, b))
         for fit in method.fits(features[a], features[b])[1]:
+            missing = _missing_gap(collection, pair, features[a], features[b], fit) if pair else float("nan")
             evidence.append(fit.evidence)
-            right.append(pair is not None and _is_right(collection, pair, features[a], fit.target_from_source))
-            gap.append(_missing_gap(collection, pair, features[a], features[b], fit) if pair and right[-1] else np.nan)
+            right.append(not np.isnan(missing))
+            gap.append(missing)
             pair_of.append(place)
     return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp), np.array(gap))
 
@@ -259,18 +261,14 @@ def few_of(collection: Collection, count: int) -> Collection:
 
 
 def _missing_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures, fit: Fit) -> float:
-    """How much farther apart than in a fit the pieces lie in truth, across the contact, on average; in steps."""
-    if not len(fit.rows):
+    """How much farther apart than in a fit the pieces lie in truth, across the contact, on average, in steps; NaN: the
+    fit is wrong. A fit closes the gap that wear has left, and is right all the same."""
+    if len(fit.rows) < _LEAST_CONTACT:
         return float("nan")
     touching = source.points[fit.rows]
     moved = collection.target_from_source(pair).apply(touching) - fit.target_from_source.apply(touching)
+    moved /= source.side.strip.step_px
     outwards = -target.side.strip.normals[fit.columns]
-    return float((moved * outwards).sum(axis=1).mean()) / source.side.strip.step_px
-
-
-def _is_right(collection: Collection, pair: TruePair, source: RingFeatures, found: Rigid2D) -> bool:
-    pose = collection.by_id[pair.source].canvas_from_fragment
-    assert pose is not None
-    shared = pose.inverse().apply(pair.seam)
-    off = found.apply(shared) - collection.target_from_source(pair).apply(shared)
-    return bool(np.linalg.norm(off, axis=1).mean() < _RIGHT_STEPS * source.side.strip.step_px)
+    gap = float((moved * outwards).sum(axis=1).mean())
+    off = float(np.linalg.norm(moved - gap * outwards, axis=1).mean())
+    return gap if off < _RIGHT_STEPS and _GAPS[0] < gap < _GAPS[1] else float("nan")
