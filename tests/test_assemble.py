@@ -306,9 +306,10 @@ def test_worn_neighbours_touch_across_their_gap(torn: Collection, outlines: dict
     worn = replace(join, evidence={"worn_px": 5 * STEP_PX})
     assert usual_gap_px([worn, worn, replace(join, evidence={})]) == 5 * STEP_PX
     assert usual_gap_px([replace(worn, probability=0.1)]) == usual_gap_px([]) == 0.0
-    long_px = seam_of(Table(outlines, AssembleSettings(), STEP_PX), join.source, join.target, join.target_from_source)[1]
+    tight = Table(outlines, AssembleSettings(), STEP_PX)
+    long_px = seam_of(tight, join.source, join.target, join.target_from_source)[1]
     for gap_px, touches in ((0.0, False), (5 * STEP_PX, True)):
-        found_px = seam_of(Table(outlines, AssembleSettings(), STEP_PX, gap_px), join.source, join.target, apart)[1]
+        found_px = seam_of(replace(tight, gap_px=gap_px), join.source, join.target, apart)[1]
         assert (found_px > 0.5 * long_px) == touches
 
 

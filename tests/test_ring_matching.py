@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pairingnet.config import WEAR_LEVELS, RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
+from pairingnet.io.images import write_png
 from pairingnet.match import loops
 from pairingnet.match.candidates import rank_by_joins
 from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
@@ -30,7 +32,8 @@ from pairingnet.models.ring import RingNet
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.synth.wear import wear_edge
-from pairingnet.train.verify import Joins, best_fits, calibrate, few_of, fit_verifier
+from pairingnet.train import verify
+from pairingnet.train.verify import Joins, best_fits, calibrate, collect_joins, few_of, fit_verifier, joins_of
 from pairingnet.types import Fragment, PairMatch
 
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
@@ -187,6 +190,34 @@ def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None
     assert np.allclose(verifier.gaps(checked.evidence[:5]), 1.5, atol=0.1)
     known, twice = (verifier.logits([Evidence(agreement=9.0, crowd=np.log(count))])[0] for count in (4000, 8000))
     assert known - twice == pytest.approx(np.log(2))
+
+
+def test_joins_are_kept_for_a_verifier_that_was_interrupted(
+    torn: Collection, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.safetensors"
+    shutil.copy(weights, own)
+    first = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
+    assert len(list((tmp_path / "own" / "joins").rglob("*.npz"))) == 2
+    monkeypatch.setattr(verify, "collect_joins", lambda *_: pytest.fail("collected again"))
+    again = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
+    assert again.evidence == first.evidence and again.right.tolist() == first.right.tolist()
+    assert again.pair.tolist() == first.pair.tolist() and np.array_equal(again.gap, first.gap, equal_nan=True)
+
+
+def test_a_right_fit_is_right_whatever_gap_it_has_closed(
+    torn: Collection, pieces: list[Fragment], tmp_path: Path
+) -> None:
+    """Worn pieces are laid contour on contour, nearer to each other than they were: here by 8 px, over five steps."""
+    method = RingMethod(load_model(), step_px=1.5)
+    (tmp_path / "fragments").mkdir()
+    for record, piece in zip(torn.fragments, pieces, strict=True):
+        worn = cv2.erode(piece.alpha, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9)))
+        write_png(tmp_path / record.image, np.dstack([piece.pixels, worn]))
+    joins = collect_joins(few_of(replace(torn, folder=tmp_path), 6), method, 5)
+    found = joins.gap[joins.right]
+    assert len(found) >= 5 and np.isnan(joins.gap[~joins.right]).all()
+    assert 4 < np.median(found) < 7
 
 
 def test_a_few_pieces_hang_together(torn: Collection) -> None:

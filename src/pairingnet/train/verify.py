@@ -18,9 +18,11 @@ from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.files import write_whole
+from pairingnet.io.resume import content_mark
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.ring import Fit, RingFeatures, RingMethod
-from pairingnet.match.verify import Verifier, as_inputs, gap_inputs
+from pairingnet.match.verify import NAMES, Verifier, as_inputs, gap_inputs
 from pairingnet.match.weights import Bank, RingModel, load_model
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
@@ -50,6 +52,18 @@ class Joins:
             np.concatenate([self.pair, other.pair + shift]),
             np.concatenate([self.gap, other.gap]),
         )
+
+    def save(self, path: Path) -> None:
+        """Store all of it, whole or not at all."""
+        told = np.array([[getattr(each, name) for name in NAMES] for each in self.evidence]).reshape(-1, len(NAMES))
+        arrays = {"evidence": told, "right": self.right, "pair": self.pair, "gap": self.gap}
+        write_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+    @classmethod
+    def load(cls, path: Path) -> Joins:
+        with np.load(path, allow_pickle=False) as stored:
+            evidence = [Evidence(*map(float, row)) for row in stored["evidence"]]
+            return cls(evidence, stored["right"], stored["pair"].astype(np.intp), stored["gap"])
 
 
 def collect_joins(collection: Collection, method: RingMethod, candidates: int) -> Joins:
@@ -81,13 +95,20 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
 
 @dataclass(frozen=True)
 class JoinsJob:
-    """Pictures of a collection (none: all), how many of their pieces (0: all), and how many candidates of each."""
+    """Pictures of a collection (none: all), how many of their pieces (0: all), how many candidates of each; and where
+    the joins are kept, so that what was interrupted goes on."""
 
     folder: Path
     sources: tuple[str, ...]
     pieces: int
     weights: Path
     candidates: int
+    kept: Path
+
+    @property
+    def path(self) -> Path:
+        first = Path(self.sources[0]).stem if self.sources else "all"
+        return self.kept / f"{self.folder.name}-{first}-{len(self.sources)}-{self.pieces}-{self.candidates}.npz"
 
 
 def joins_of(
@@ -100,8 +121,9 @@ def joins_of(
 ) -> Joins:
     """Joins of the first `pictures` of each collection, on all cores. Mixed are as many pictures at a time as
     `together` says, in turn, or a share of the pieces of one: what is unique among few is common among thousands.
-    Of `crowds`, everything is mixed."""
-    jobs = [JoinsJob(folder, (), 0, weights, candidates) for folder in crowds]
+    Of `crowds`, everything is mixed. Joins are kept beside the weights until those change."""
+    kept = weights.with_suffix("") / "joins" / content_mark(weights)
+    jobs = [JoinsJob(folder, (), 0, weights, candidates, kept) for folder in crowds]
     for folder in folders:
         fragments = read_collection(folder).fragments
         sources = sorted({record.source for record in fragments})[:pictures]
@@ -110,7 +132,8 @@ def joins_of(
             size = next(sizes)
             chosen, sources = tuple(sources[: max(1, int(size))]), sources[max(1, int(size)) :]
             count = sum(record.source in chosen for record in fragments)
-            jobs.append(JoinsJob(folder, chosen, 0 if size >= 1 else max(4, round(size * count)), weights, candidates))
+            pieces = 0 if size >= 1 else max(4, round(size * count))
+            jobs.append(JoinsJob(folder, chosen, pieces, weights, candidates, kept))
     parts = run_jobs(_joins, jobs, 0, "joins")
     total = parts[0]
     for part in parts[1:]:
@@ -136,12 +159,16 @@ def usual_features(folders: Sequence[Path], model: RingModel, seed: int, count: 
 
 
 def _joins(job: JoinsJob) -> Joins:
+    if job.path.is_file():
+        return Joins.load(job.path)
     model = load_model(job.weights)
     collection = read_collection(job.folder)
     step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
     method = RingMethod(model, step_px)
     chosen = part_of(collection, job.sources) if job.sources else collection
-    return collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
+    joins = collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
+    joins.save(job.path)
+    return joins
 
 
 def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 6000) -> Verifier:
