@@ -1,4 +1,4 @@
-"""Evidence -> the probability that a join is right: a small network on a dozen numbers, trained and calibrated on
+"""Evidence -> the probability that a join is right: a few small networks on a dozen numbers, trained and calibrated on
 joins of torn pictures."""
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _CROWDS = (np.log(8), np.log(4000))  # the sizes of collections that were learne
 
 @dataclass(frozen=True, eq=False)
 class Verifier:
-    """Standardise, two hidden layers, one logit; then the calibration of the logit."""
+    """Standardise, two hidden layers, one logit; the mean of several such networks (K, ...), for one alone is now and
+    then sure of what the others doubt; then the calibration of the logit."""
 
     weights: Mapping[str, NDArray[np.float32]]
 
@@ -32,6 +33,8 @@ class Verifier:
     def check(self) -> None:
         """Refuse weights that were learned from other evidence."""
         nothing = [Evidence()]
+        if "first.weight" in self.weights and self.weights["first.weight"].ndim != 3:
+            raise ValueError("its verifier is one network, not several")
         for name, inputs in (("mean", as_inputs(nothing)), ("gap", gap_inputs(nothing))):
             if name in self.weights and len(self.weights[name]) != inputs.shape[1]:
                 raise ValueError(f"its verifier has {len(self.weights[name])} inputs, not {inputs.shape[1]}")
@@ -44,10 +47,10 @@ class Verifier:
         w = self.weights
         if not w:
             return np.array([each.support - 0.1 * each.overlap for each in evidence])
-        x = (x - w["mean"]) / w["deviation"]
+        x = ((x - w["mean"]) / w["deviation"])[None]
         for layer in ("first", "second"):
-            x = np.maximum(x @ w[f"{layer}.weight"].T + w[f"{layer}.bias"], 0)
-        raw = (x @ w["last.weight"].T + w["last.bias"])[:, 0]
+            x = np.maximum(x @ w[f"{layer}.weight"].swapaxes(1, 2) + w[f"{layer}.bias"][:, None], 0)
+        raw = (x @ w["last.weight"].swapaxes(1, 2) + w["last.bias"][:, None])[..., 0].mean(axis=0)
         # In a collection twice as large as those, twice as many fit by chance.
         larger = np.array([max(0.0, each.crowd - _CROWDS[1]) for each in evidence])
         return np.asarray(w["slope"] * raw + w["offset"] - larger)

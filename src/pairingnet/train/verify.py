@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pairingnet.config import SolveSettings
@@ -32,6 +32,7 @@ _RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth
 _GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
 _LEAST_CONTACT = 3  # points
 _HIDDEN = 64
+_NETWORKS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +173,20 @@ def _joins(job: JoinsJob) -> Joins:
 
 
 def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 6000) -> Verifier:
-    """Train the small network: every fit is an example."""
-    torch.manual_seed(seed)
+    """Train the small networks: every fit is an example."""
     inputs = as_inputs(joins.evidence)
     mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + 1e-6
     x = torch.from_numpy(((inputs - mean) / deviation).astype(np.float32))
     y = torch.from_numpy(joins.right.astype(np.float32))
+    each = [_fit_network(x, y, rounds, _NETWORKS * seed + number) for number in range(_NETWORKS)]
+    weights = {name: np.stack([one[name] for one in each]) for name in each[0]}
+    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32), "gap": _fit_gap(joins)}
+    return Verifier({**weights, "slope": np.ones(1, np.float32), "offset": np.zeros(1, np.float32)})
+
+
+def _fit_network(x: Tensor, y: Tensor, rounds: int, seed: int) -> dict[str, NDArray[np.float32]]:
+    """The weights of one network that tells y (P,) from x (P, E)."""
+    torch.manual_seed(seed)
     layers = nn.ModuleDict(
         {
             "first": nn.Linear(x.shape[1], _HIDDEN),
@@ -196,9 +205,7 @@ def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 6000) -> Verifier:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-    weights = {name: value.detach().numpy() for name, value in layers.state_dict().items()}
-    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32), "gap": _fit_gap(joins)}
-    return Verifier({**weights, "slope": np.ones(1, np.float32), "offset": np.zeros(1, np.float32)})
+    return {name: value.detach().numpy() for name, value in layers.state_dict().items()}
 
 
 def _fit_gap(joins: Joins) -> NDArray[np.float32]:
