@@ -144,8 +144,8 @@ def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         chosen = [photos[i] for i in rng.permutation(len(photos))]
-        torn = _torn(chosen[:3], scratch / f"{seed}", TearSettings(drop=0.2), seed)
-        others = _torn(chosen[3:20], scratch / f"{seed}-others", TearSettings(), seed)
+        torn = torn_pictures(chosen[:3], scratch / f"{seed}", TearSettings(drop=0.2), seed)
+        others = torn_pictures(chosen[3:20], scratch / f"{seed}-others", TearSettings(), seed)
         intruders = [others.fragments[i] for i in rng.permutation(len(others))[:50]]
         folder = scratch / f"{seed}-scans"
         folder.mkdir()
@@ -164,7 +164,7 @@ def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
 
 def _large(shared: Path, weights: Path, scratch: Path) -> None:
     photos = image_files(shared / "photos" / "test")[:48]
-    torn = _torn(photos, scratch / "torn", TearSettings(), 1)
+    torn = torn_pictures(photos, scratch / "torn", TearSettings(), 1)
     kept = {record.id for record in torn.fragments[:1000]}
     pairs = tuple(pair for pair in torn.pairs if {pair.source, pair.target} <= kept)
     truth = replace(torn, fragments=torn.fragments[:1000], pairs=pairs)
@@ -181,7 +181,7 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
 
 
-def _torn(pictures: list[Path], folder: Path, settings: TearSettings, seed: int) -> Collection:
+def torn_pictures(pictures: list[Path], folder: Path, settings: TearSettings, seed: int) -> Collection:
     """Pictures torn into one collection."""
     fragments: list[FragmentRecord] = []
     pairs: list[TruePair] = []
