@@ -17,7 +17,7 @@ from pairingnet import stages
 from pairingnet.config import WEAR_LEVELS, RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.collection import Collection
+from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.images import write_png
 from pairingnet.match import loops
 from pairingnet.match.candidates import rank_by_joins
@@ -203,6 +203,11 @@ def test_joins_are_kept_for_a_verifier_that_was_interrupted(
     again = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
     assert again.evidence == first.evidence and again.right.tolist() == first.right.tolist()
     assert again.pair.tolist() == first.pair.tolist() and np.array_equal(again.gap, first.gap, equal_nan=True)
+    other = shutil.copytree(torn.folder, tmp_path / torn.folder.name)  # the same name, other content
+    write_collection(few_of(replace(torn, folder=other), 4))
+    whole = joins_of([], own, 1, (1,), 3, crowds=[torn.folder])
+    monkeypatch.undo()
+    assert len(joins_of([], own, 1, (1,), 3, crowds=[other]).right) < len(whole.right)
 
 
 def test_a_right_fit_is_right_whatever_gap_it_has_closed(

@@ -21,7 +21,7 @@ from pairingnet.assemble.loops import confirmed
 from pairingnet.geometry import Rigid2D
 from pairingnet.types import Assembly, Group, PairMatch
 
-_NEARLY = 2.0  # steps
+_NEARLY = 2.0  # steps; a join that is no farther off from its group's layout keeps its own pose
 _MOST = 8.0  # log-odds; no chain counts for more
 _ALONE = "probability_alone"
 

@@ -59,12 +59,18 @@ def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
         network = RingNet(with_values(RingSettings(), json.loads(told["settings"]), str(path)))
         own = {name: from_numpy(value) for name, value in _named(arrays, _NETWORK).items()}
         network.load_state_dict(own, strict=True)
-        verifier = Verifier(_named(arrays, _VERIFIER))
-        verifier.check()
     except FileNotFoundError:
         raise CollectionError(f"There are no weights {path}.", "Check the path.") from None
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise CollectionError(f"{path} holds no weights of the ring network ({error}).", "Check the path.") from error
+    verifier = Verifier(_named(arrays, _VERIFIER))
+    try:
+        verifier.check()
+    except ValueError as error:
+        raise CollectionError(
+            f"{path} was made by another version ({error}).",
+            "Use weights of this version; an archive that keeps others has to be made again.",
+        ) from None
     bank = {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
     network = network.to(choose_device(device)).eval()
     return RingModel(network, verifier, bank, content_mark(path))

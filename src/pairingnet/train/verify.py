@@ -17,7 +17,7 @@ from torch.nn import functional
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.evaluate.metrics import expected_calibration_error
-from pairingnet.io.collection import Collection, read_collection
+from pairingnet.io.collection import FILE_NAME, Collection, read_collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
 from pairingnet.match.evidence import Evidence
@@ -109,7 +109,9 @@ class JoinsJob:
     @property
     def path(self) -> Path:
         first = Path(self.sources[0]).stem if self.sources else "all"
-        return self.kept / f"{self.folder.name}-{first}-{len(self.sources)}-{self.pieces}-{self.candidates}.npz"
+        # Another collection of the same name, or the same torn anew, has other joins.
+        mark = content_mark(self.folder / FILE_NAME)
+        return self.kept / f"{self.folder.name}-{mark}-{first}-{len(self.sources)}-{self.pieces}-{self.candidates}.npz"
 
 
 def joins_of(
