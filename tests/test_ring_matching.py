@@ -21,7 +21,7 @@ from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.images import write_png
 from pairingnet.match import loops
 from pairingnet.match.candidates import rank_by_joins
-from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
+from pairingnet.match.contact import Outline, as_pose, contact, overlap_penalty, refine
 from pairingnet.match.evidence import Evidence
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.ring import RingMethod
@@ -94,17 +94,45 @@ def test_the_grid_finds_the_nearest_point(pieces: list[Fragment], rng: np.random
     low, high = outline.points.min(axis=0) - 15, outline.points.max(axis=0) + 15
     places = rng.uniform(low, high, (300, 2))
     inside = [cv2.pointPolygonTest(outline.points.astype(np.float32), place.tolist(), True) for place in places]
-    wrong = 0
-    for place, depth in zip(places, inside, strict=True):
-        distances = np.linalg.norm(outline.points - place, axis=1)
-        number, apart, side = loops.nearest(outline.ground, *place)
-        if side == 0:
-            assert depth < -25
-            continue
-        wrong += bool(abs(apart - distances.min()) > 0.5)
-        assert abs(depth) < 3 or side == np.sign(depth)
-        assert apart == pytest.approx(distances[number])
-    assert wrong <= 3  # where two stretches are equally far, the pixel's own nearest may win
+    number, apart, side = loops.nearest(as_pose(Rigid2D()), places, 1, outline.ground, np.inf)
+    distances = np.linalg.norm(outline.points[None] - places[:, None], axis=2)
+    far = side == 0
+    assert (np.array(inside)[far] < -25).all()
+    clear = ~far & (np.abs(inside) >= 3)
+    assert np.array_equal(side[clear], np.sign(inside)[clear])
+    assert np.allclose(apart[~far], distances[np.arange(len(places)), number][~far])
+    # Where two stretches are equally far, the pixel's own nearest may win.
+    assert (np.abs(apart - distances.min(axis=1))[~far] > 0.5).sum() <= 3
+    for beyond in (0.0, 3.0, 10.0):
+        # What is farther need not be told how far; nothing else may change.
+        _, about, same_side = loops.nearest(as_pose(Rigid2D()), places, 1, outline.ground, beyond)
+        within = apart <= beyond
+        assert np.array_equal(about[within], apart[within])
+        assert (about[~within] > beyond).all()
+        assert np.array_equal(side, same_side)
+
+
+def test_the_bend_is_that_of_the_nearest_line(rng: np.random.Generator) -> None:
+    points = rng.normal(size=(40, 2)) @ np.array([[9.0, 2.0], [0.0, 1.0]]) + 100
+    rows = np.arange(5, 35)
+    centred = points[rows] - points[rows].mean(axis=0)
+    normal = np.linalg.eigh(centred.T @ centred)[1][:, 0]
+    assert loops.bend(points, rows) == pytest.approx(np.abs(centred @ normal).max())
+
+
+def test_colours_across_a_seam_are_compared_in_place_and_beside_it(rng: np.random.Generator) -> None:
+    other = rng.random((60, 3), dtype=np.float32)
+    rows, columns, shifts = np.arange(20), np.arange(65, 45, -1), np.arange(-4, 5, 2)
+    mine = other[columns % 60] + rng.normal(0, 0.05, (20, 3)).astype(np.float32)
+    difference, typical, correlation = loops.colours_across(mine, other, rows, columns, shifts)
+    beside = other[(columns + shifts[:, None]) % 60]
+    assert np.allclose(difference, np.abs(mine - beside).mean(axis=(1, 2)), rtol=1e-5)
+    a, b = mine - mine.mean(axis=0), beside[2] - beside[2].mean(axis=0)
+    assert typical == pytest.approx((np.abs(a).mean() + np.abs(b).mean()) / 2, rel=1e-5)
+    assert correlation == pytest.approx((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()), rel=1e-5)
+    assert difference.argmin() == 2
+    plain = np.full((20, 3), 0.5, np.float32)
+    assert loops.colours_across(plain, plain, rows, rows, shifts)[2] == 0.0  # nothing varies: no correlation, no NaN
 
 
 def test_contacts_are_those_of_a_slow_search(torn: Collection, pieces: list[Fragment]) -> None:

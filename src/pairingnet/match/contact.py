@@ -77,10 +77,7 @@ def contact(source: Outline, target: Outline, target_from_source: Rigid2D, reach
     """The source's points that lie within `reach_px` of the target's contour with opposed tangents."""
     pose = as_pose(target_from_source)
     rows, columns = loops.touching(pose, source.points, source.tangents, 1, target.ground, reach_px)
-    apart = target_from_source.apply(source.points[rows]) - target.points[columns]
-    tangents = target.tangents[columns]
-    gap_px = apart[:, 0] * tangents[:, 1] - apart[:, 1] * tangents[:, 0]
-    return Contact(rows, columns, gap_px, (apart * tangents).sum(axis=1))
+    return Contact(rows, columns, *loops.apart(pose, source.points, target.ground, rows, columns))
 
 
 def refine(

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.geometry import Points, Rigid2D
+from pairingnet.geometry import Rigid2D
 from pairingnet.match import loops
 from pairingnet.match.contact import Outline, as_pose, contact
 from pairingnet.prepare.strip import SAMPLES, Strip
@@ -22,6 +22,7 @@ from pairingnet.prepare.strip import SAMPLES, Strip
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
 _REACH = 2.5  # steps; points nearer than that touch
 _ALONG = 3  # samples side by side at each point, see SAMPLES
+_SHIFTS = np.arange(-12, 13, 2)  # thirds of a step: up to four steps both ways
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def measure(
         tight=float((apart < 0.1 * step).sum()),
         loose=loose,
         overlap=overlap_steps,
-        bend=_bend(source.strip.points[rows]) / step,
+        bend=loops.bend(source.ring.points, rows) / step,
         share=len(rows) / min(len(source.strip), len(target.strip)),
         crowd=crowd,
         usual=_first_known(source.usual_loose, target.usual_loose, loose),
@@ -157,29 +158,17 @@ def _first_known(*values: float) -> float:
     return next(value for value in values if not np.isnan(value))
 
 
-def _bend(points: Points) -> float:
-    """Largest distance of the points from the line through them."""
-    centred = points - points.mean(axis=0)
-    normal = np.linalg.eigh(centred.T @ centred)[1][:, 0]
-    return float(np.abs(centred @ normal).max())
-
-
 def _across(
     source: Side, target: Side, rows: NDArray[np.intp], columns: NDArray[np.intp], along_px: NDArray[np.float64]
 ) -> dict[str, float]:
     """Colours on both sides of the seam, compared in place and shifted along it."""
-    mine, other = source.edge[_ALONG * rows + 1], target.edge
     there = _ALONG * columns + 1 + np.rint(_ALONG * along_px / target.strip.step_px).astype(np.intp)
-    shifts = np.arange(-12, 13, 2)  # thirds of a step: up to four steps both ways
-    beside = other[(there[None] + shifts[:, None]) % len(other)]
-    difference = np.abs(mine[None] - beside).mean(axis=(1, 2))
-    a, b = mine - mine.mean(axis=0), beside[6] - beside[6].mean(axis=0)
-    norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    difference, typical, correlation = loops.colours_across(source.edge, target.edge, _ALONG * rows + 1, there, _SHIFTS)
     return {
-        "colour": float(difference[6]),
-        "colour_typical": float(np.abs(a).mean() + np.abs(b).mean()) / 2,
-        "colour_shifted": float(difference[np.abs(shifts) >= 4].min()),
-        "correlation": float((a * b).sum() / norm) if norm > 1e-6 else 0.0,
+        "colour": float(difference[_SHIFTS == 0][0]),
+        "colour_typical": float(typical),
+        "colour_shifted": float(difference[np.abs(_SHIFTS) >= 4].min()),
+        "correlation": float(correlation),
     }
 
 

@@ -19,6 +19,11 @@ Ground = tuple[Floats, Floats, NDArray[np.int32], Floats, float]
 
 OPPOSED = -0.6  # cosine between the tangents of contours that touch
 
+# A cell's number is that of the nearest cell with a contour point, by distances that OpenCV gives within 2 %; place and
+# point lie anywhere in their cells (half a diagonal each, and the same again for the cell that was the nearer one).
+_STRETCH = 1.05
+_CELLS = 2.9
+
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call, and keep the result on disk."""
@@ -26,40 +31,56 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @compiled
-def nearest(ground: Ground, x: float, y: float) -> Any:
-    """Number, distance and side (1 inside, -1 outside) of the contour point nearest to a place; side 0: far away."""
-    points, _, grid, corner, cell = ground
-    column, row = int(np.floor((x - corner[0]) / cell + 0.5)), int(np.floor((y - corner[1]) / cell + 0.5))
-    if column < 0 or row < 0 or row >= grid.shape[0] or column >= grid.shape[1]:
-        return 0, np.inf, 0
-    code = grid[row, column]
-    if code == 0:
-        return 0, np.inf, 0
-    # The grid knows the nearest point of its pixel; from there it is a few points along the contour.
-    i, n = abs(code) - 1, len(points)
-    best = (points[i, 0] - x) ** 2 + (points[i, 1] - y) ** 2
-    for direction in (1, -1):
-        while True:
-            j = (i + direction) % n
-            apart = (points[j, 0] - x) ** 2 + (points[j, 1] - y) ** 2
-            if apart >= best:
-                break
-            i, best = j, apart
-    return i, np.sqrt(best), 1 if code > 0 else -1
+def nearest(pose: Floats, points: Floats, every: int, ground: Ground, beyond: float) -> Any:
+    """For every n-th of the points: the number (K,) of the ground's contour point nearest to where it comes to lie, how
+    far that is (K,), and on which side it lies (K,): 1 inside, -1 outside, 0 far away.
+
+    Where it is surely farther than `beyond`, any point and distance that are so as well: most are, and nobody asks how
+    far. (All points in one loop: a call for each would count references to the ground's arrays, which costs more than
+    the search.)
+    """
+    contour, _, grid, corner, cell = ground
+    n, count = len(contour), (len(points) + every - 1) // every
+    number, distance, side = np.zeros(count, np.int64), np.full(count, np.inf), np.zeros(count, np.int64)
+    c, s = pose[0], pose[1]
+    surely = (_STRETCH * (beyond + _CELLS * cell)) ** 2
+    for k in range(count):
+        x = c * points[k * every, 0] - s * points[k * every, 1] + pose[2]
+        y = s * points[k * every, 0] + c * points[k * every, 1] + pose[3]
+        column, row = int(np.floor((x - corner[0]) / cell + 0.5)), int(np.floor((y - corner[1]) / cell + 0.5))
+        if column < 0 or row < 0 or row >= grid.shape[0] or column >= grid.shape[1]:
+            continue
+        code = grid[row, column]
+        if code == 0:
+            continue
+        # The grid knows the nearest point of its cell; from there it is a few points along the contour.
+        i = abs(code) - 1
+        best = (contour[i, 0] - x) ** 2 + (contour[i, 1] - y) ** 2
+        if best <= surely:
+            for direction in (1, -1):
+                while True:
+                    j = i + direction
+                    j = j - n if j >= n else j + n if j < 0 else j
+                    apart = (contour[j, 0] - x) ** 2 + (contour[j, 1] - y) ** 2
+                    if apart >= best:
+                        break
+                    i, best = j, apart
+        number[k], distance[k], side[k] = i, np.sqrt(best), 1 if code > 0 else -1
+    return number, distance, side
 
 
 @compiled
 def touching(pose: Floats, points: Floats, tangents: Floats, every: int, ground: Ground, reach: float) -> Any:
     """Rows and columns (K,) of points that lie within reach of the ground's contour, with opposed tangents."""
     other = ground[1]
-    rows, columns = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
+    number, distance, side = nearest(pose, points, every, ground, reach)
+    rows, columns = np.empty(len(number), np.int64), np.empty(len(number), np.int64)
     count = 0
     c, s = pose[0], pose[1]
-    for i in range(0, len(points), every):
-        x, y = c * points[i, 0] - s * points[i, 1] + pose[2], s * points[i, 0] + c * points[i, 1] + pose[3]
-        j, apart, side = nearest(ground, x, y)
-        if side == 0 or apart >= reach:
+    for k in range(len(number)):
+        if side[k] == 0 or distance[k] >= reach:
             continue
+        i, j = k * every, number[k]
         along_x, along_y = c * tangents[i, 0] - s * tangents[i, 1], s * tangents[i, 0] + c * tangents[i, 1]
         if along_x * other[j, 0] + along_y * other[j, 1] < OPPOSED:
             rows[count], columns[count] = i, j
@@ -68,15 +89,76 @@ def touching(pose: Floats, points: Floats, tangents: Floats, every: int, ground:
 
 
 @compiled
+def apart(pose: Floats, points: Floats, ground: Ground, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Any:
+    """(K,), (K,): how far points that touch are from each other across the ground's contour (positive: outside of its
+    piece) and along it."""
+    across, along = np.empty(len(rows)), np.empty(len(rows))
+    for k in range(len(rows)):
+        i, j = rows[k], columns[k]
+        x = pose[0] * points[i, 0] - pose[1] * points[i, 1] + pose[2] - ground[0][j, 0]
+        y = pose[1] * points[i, 0] + pose[0] * points[i, 1] + pose[3] - ground[0][j, 1]
+        tangent_x, tangent_y = ground[1][j]
+        across[k], along[k] = x * tangent_y - y * tangent_x, x * tangent_x + y * tangent_y
+    return across, along
+
+
+@compiled
+def bend(points: Floats, rows: NDArray[np.intp]) -> float:
+    """Largest distance of some of the points (N, 2) from the line that lies nearest to all of those."""
+    centre_x, centre_y = points[rows, 0].mean(), points[rows, 1].mean()
+    xx = xy = yy = 0.0
+    for i in rows:
+        x, y = points[i, 0] - centre_x, points[i, 1] - centre_y
+        xx, xy, yy = xx + x * x, xy + x * y, yy + y * y
+    angle = 0.5 * np.arctan2(2 * xy, xx - yy)
+    normal_x, normal_y = -np.sin(angle), np.cos(angle)
+    farthest = 0.0
+    for i in rows:
+        off = (points[i, 0] - centre_x) * normal_x + (points[i, 1] - centre_y) * normal_y
+        farthest = max(farthest, abs(off))
+    return farthest
+
+
+@compiled
+def colours_across(
+    mine: NDArray[np.float32],
+    other: NDArray[np.float32],
+    rows: NDArray[np.intp],
+    columns: NDArray[np.intp],
+    shifts: NDArray[np.intp],
+) -> Any:
+    """Colours (N, 3) and (M, 3) along two contours, compared at rows (K,) and columns (K,): (S,) the mean difference
+    with the columns moved by each shift; then, in place, how much both vary along the seam, and their correlation."""
+    difference = np.zeros(len(shifts))
+    for number in range(len(shifts)):
+        for k in range(len(rows)):
+            j = (columns[k] + shifts[number]) % len(other)
+            for channel in range(3):
+                difference[number] += abs(mine[rows[k], channel] - other[j, channel])
+    difference /= 3 * len(rows)
+    mean_a, mean_b = np.zeros(3), np.zeros(3)
+    for k in range(len(rows)):
+        for channel in range(3):
+            mean_a[channel] += mine[rows[k], channel] / len(rows)
+            mean_b[channel] += other[columns[k] % len(other), channel] / len(rows)
+    varies = aa = ab = bb = 0.0
+    for k in range(len(rows)):
+        for channel in range(3):
+            a = mine[rows[k], channel] - mean_a[channel]
+            b = other[columns[k] % len(other), channel] - mean_b[channel]
+            varies += abs(a) + abs(b)
+            aa, ab, bb = aa + a * a, ab + a * b, bb + b * b
+    norm = np.sqrt(aa * bb)
+    return difference, varies / (6 * len(rows)), ab / norm if norm > 1e-6 else 0.0
+
+
+@compiled
 def count_inside(pose: Floats, points: Floats, every: int, ground: Ground, allowed: float) -> int:
     """How many points lie deeper than allowed inside of the ground's piece."""
+    _, distance, side = nearest(pose, points, every, ground, allowed)
     count = 0
-    for i in range(0, len(points), every):
-        x = pose[0] * points[i, 0] - pose[1] * points[i, 1] + pose[2]
-        y = pose[1] * points[i, 0] + pose[0] * points[i, 1] + pose[3]
-        _, apart, side = nearest(ground, x, y)
-        if side > 0 and apart > allowed:
-            count += 1
+    for k in range(len(side)):
+        count += side[k] > 0 and distance[k] > allowed
     return count
 
 
