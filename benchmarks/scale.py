@@ -3,8 +3,9 @@
 python -m benchmarks.scale --shared FOLDER [--fragments 1000 3000 10000 30000] [--drawn 10000 100000 1000000]
 
 Torn: pictures of FOLDER/photos are torn again and again, with another seed each time, until the archive has so many
-fragments; at each size: seconds to add one, to search one, to find all joins, bytes in memory and on disk, and how many
-of the true neighbours that an exact search of all contour points finds are found as well.
+fragments; at each size: seconds to add one, to search one, to find all joins, memory in all processes while joins are
+found, bytes on disk, and how many of the true neighbours that an exact search of all contour points finds are found as
+well.
 
 Drawn: the torn archive of the first size among many more fragments whose features are drawn from the measured
 distribution (a mixture of Gaussians around the cells of the real ones, each with its own spread and its own levels).
@@ -14,19 +15,19 @@ Only the index is asked here: what it costs, and what of the exact answer among 
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.memory import Watch
 from pairingnet.archive.add import add
 from pairingnet.archive.folder import Archive, ArchiveKeys, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--asked", type=int, default=40, help="fragments whose searches are measured")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--joins-up-to", type=int, default=10_000, help="find all joins of no larger archive")
+    parser.add_argument("--joins-up-to", type=int, default=30_000, help="find all joins of no larger archive")
     parser.add_argument("--scratch", type=Path, help="where the archive is kept, to be continued")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -83,26 +84,34 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
     pictures = _pictures(given.shared)
     print(
         "| fragments | s to add one | ms to search one | of that candidates | recall of exact | index B / fragment "
-        "| disk kB / fragment | s for all joins | GB in memory |\n|---|---|---|---|---|---|---|---|---|"
+        "| disk kB / fragment | s for all joins | GB in all processes |\n|---|---|---|---|---|---|---|---|---|"
     )
+    measured: list[tuple[int, float, float]] = []
     for size in sorted(given.fragments):
         seconds, before = 0.0, archive.catalogue.count()
         while archive.catalogue.count() < size:
             missing = size - archive.catalogue.count()
             some = list(islice(pictures, min(_AT_A_TIME, -(-missing // _OF_A_PICTURE))))
             seconds += _add_pictures(archive, truth, some, scratch, given.jobs)
-        add_s = seconds / max(1, archive.catalogue.count() - before)
-        asked = _asked(archive, truth, given.asked)
-        whole_ms, candidate_ms, recall = _searches(archive, truth, asked)
-        joins_s = _all_joins(archive, given.jobs) if size <= given.joins_up_to else float("nan")
         count = archive.catalogue.count()
+        asked = _asked(archive, truth, given.asked)
+        with Watch() as watch:
+            whole_ms, candidate_ms, found = _searches(archive, asked)
+            joins_s = _all_joins(archive, given.jobs) if size <= given.joins_up_to else float("nan")
+        recall = _recall_of_exact(archive, truth, found)
         index = sum(path.stat().st_size for path in (folder / "index").rglob("*") if path.is_file())
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(
-            f"| {count} | {add_s:.3f} | {whole_ms:.0f} | {candidate_ms:.0f} | {recall:.3f} | {index / count:.0f} "
-            f"| {disk / count / 1e3:.0f} | {joins_s:.0f} | {memory:.2f} |",
+            f"| {count} | {seconds / max(1, count - before):.3f} | {whole_ms:.0f} | {candidate_ms:.0f} | {recall:.3f} "
+            f"| {index / count:.0f} | {disk / count / 1e3:.0f} | {joins_s:.0f} | {watch.most_gb:.2f} |",
             flush=True,
+        )
+        measured.append((count, candidate_ms, joins_s))
+    for (less, one_ms, all_s), (more, later_ms, later_s) in pairwise(measured):
+        grown = np.log(more / less)
+        print(
+            f"\n{less} to {more}: candidates of one grow as N^{np.log(later_ms / one_ms) / grown:.2f}, "
+            f"all joins as N^{np.log(later_s / all_s) / grown:.2f}"
         )
     return archive, truth
 
@@ -148,27 +157,35 @@ def _asked(archive: Archive, truth: Truth, most: int) -> list[int]:
     return [known[i] for i in np.unique(np.linspace(0, len(known) - 1, most).astype(int))]
 
 
-def _searches(archive: Archive, truth: Truth, asked: Sequence[int]) -> tuple[float, float, float]:
-    """ms to search one fragment, ms of that for its candidates, and the share of the true neighbours found by exact
-    search of all contour points that are among the candidates."""
-    keys, exact = archive.keys(), _exact_keys(archive)
+def _searches(archive: Archive, asked: Sequence[int]) -> tuple[float, float, dict[int, list[int]]]:
+    """ms to search one fragment, ms of that for its candidates, and the candidates of all that were asked."""
+    keys = archive.keys()
     entries = {entry.number: entry for entry in keys.table.entries}
-    whole, search, found, both = [], [], 0, 0
+    whole, search, found = [], [], {}
     for number in asked:
         features = archive.read(entries[number])
         began = time.perf_counter()
-        candidates = candidates_of(archive, keys, features.side, own=number)
+        found[number] = candidates_of(archive, keys, features.side, own=number)
         search.append(time.perf_counter() - began)
-        for other in candidates:
+        for other in found[number]:
             archive.method.match(features, archive.read(entries[other]))
         whole.append(time.perf_counter() - began)
-        most = archive.settings.candidates
-        by_exact = votes_of(features.side, exact, archive.method.scale, number, _EVERY_POINT)[0][:most]
+    keys.close()
+    return 1e3 * float(np.median(whole)), 1e3 * float(np.median(search)), found
+
+
+def _recall_of_exact(archive: Archive, truth: Truth, found: dict[int, list[int]]) -> float:
+    """The share of the true neighbours found by exact search of all contour points that are among the candidates."""
+    exact = _exact_keys(archive)
+    entries = {entry.number: entry for entry in exact.table.entries}
+    all_hits = both = 0
+    for number, candidates in found.items():
+        side = archive.read(entries[number]).side
+        by_exact = votes_of(side, exact, archive.method.scale, number, _EVERY_POINT)[0]
         true = truth.neighbours[entries[number].id]
-        exact_hits = {int(other) for other in by_exact if entries[int(other)].id in true}
-        found += len(exact_hits)
-        both += len(exact_hits & set(candidates))
-    return 1e3 * float(np.median(whole)), 1e3 * float(np.median(search)), both / max(1, found)
+        hits = {int(other) for other in by_exact[: archive.settings.candidates] if entries[int(other)].id in true}
+        all_hits, both = all_hits + len(hits), both + len(hits & set(candidates))
+    return both / max(1, all_hits)
 
 
 def _exact_keys(archive: Archive) -> ArchiveKeys:
