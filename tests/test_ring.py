@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,11 +248,32 @@ def test_strangers_are_wrong_answers_only(scene: Scene) -> None:
 def test_a_little_training_finds_partners(scene: Scene, tmp_path: Path) -> None:
     torch.manual_seed(0)
     settings = RingTrainSettings(batch=1, steps=25, rate=1e-2, most_points=600)
-    task = RingTask(RingNet(TINY), [scene], settings, [scene])
+    task = RingTask(RingNet(TINY), [scene], settings, {"one": [scene]})
     before = task.validate()
     result = train(task, settings, tmp_path)
     assert result.finished
     network = ring_of(read_checkpoint(result.checkpoint))
-    after = RingTask(network, [scene], settings, [scene]).validate()
+    after = RingTask(network, [scene], settings, {"one": [scene]}).validate()
     assert after["validation_loss"] < before["validation_loss"] - 0.5
     assert after["validation_pair"] > 2 * before["validation_pair"]
+
+
+def test_the_best_state_is_kept_and_training_ends_when_nothing_comes_of_it(scene: Scene, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    settings = RingTrainSettings(batch=1, steps=12, rate=1e-30, most_points=100)
+    task = RingTask(RingNet(TINY), [scene], settings, {"one": [scene], "mirrored": [mirrored(scene)]})
+    first = train(task, settings, tmp_path / "still", until=2)
+    result = train(task, settings, tmp_path / "still", patience=3)
+    assert first.step == 2
+    assert (result.step, result.finished) == (4, False)  # one scene: each step is an epoch, three brought nothing
+    assert read_checkpoint(tmp_path / "still" / "best.pt").step == 1
+    told = task.validate()
+    assert told["validation_loss"] == pytest.approx(
+        (told["validation_loss one"] + told["validation_loss mirrored"]) / 2, abs=1e-3
+    )
+    settings = RingTrainSettings(batch=1, steps=8, rate=1e-2, most_points=300)
+    result = train(RingTask(RingNet(TINY), [scene], settings, {"one": [scene]}), settings, tmp_path / "on", patience=8)
+    log = [json.loads(line) for line in (tmp_path / "on" / "log.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["validation_loss"] for line in log if "validation_loss" in line}
+    assert result.finished
+    assert read_checkpoint(tmp_path / "on" / "best.pt").step == min(losses, key=lambda step: losses[step])

@@ -29,7 +29,7 @@ train_app = typer.Typer(help="Train the paper's network in its two steps, our ow
 
 
 TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
-Validation = Annotated[Path | None, typer.Option(help="A collection to validate on after each epoch.")]
+Validation = Annotated[Path | None, typer.Option(help="A collection to validate on now and then.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in OUT/tensorboard.")]
 Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")]
 
@@ -93,7 +93,10 @@ def train_searching(
 def train_ring(
     collections: Annotated[list[Path], typer.Argument(help="Collections with truth: clean, worn, several seeds.")],
     out: Annotated[Path, typer.Option(help="The folder for checkpoint and log; continued if it exists.")],
-    validation: Validation = None,
+    validation: Annotated[
+        list[Path] | None, typer.Option(help="A collection to watch the loss on; several: their mean.")
+    ] = None,
+    patience: Annotated[int, typer.Option(help="End when so many validations have brought nothing.", min=0)] = 0,
     budget: Budget = None,
     device: Device = "auto",
     threads: Threads = 0,
@@ -107,6 +110,7 @@ def train_ring(
     """Train our own network.
 
     --set reaches the network's settings (width, dilations ...) and the training's (batch, steps, rate ...).
+    OUT/best.pt is the state with the least validation loss.
     """
     import torch
 
@@ -127,9 +131,9 @@ def train_ring(
     network = RingNet(ring) if start is None else ring_of(read_checkpoint(start))
     cache = out.parent / "strips"
     scenes = load_scenes(collections, ring, settings.step_spread, cache, settings.canny)
-    checked = load_scenes([validation], ring, 0.0, cache) if validation is not None else []
+    checked = {folder.name: load_scenes([folder], ring, 0.0, cache) for folder in validation or ()}
     task = RingTask(network.to(choose_device(device)), scenes, settings, checked)
-    _finish_training(train(task, settings, out, seconds_in(budget), tensorboard, until), out, as_json)
+    _finish_training(train(task, settings, out, seconds_in(budget), tensorboard, until, patience), out, as_json)
 
 
 @train_app.command("on-ray")

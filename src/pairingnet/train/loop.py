@@ -37,6 +37,7 @@ AnyTraining = TrainSettings | RingTrainSettings | JigsawTrainSettings
 
 _SAVE_SECONDS = 300
 _TRIM_STEPS = 8
+_VALIDATE_STEPS = 500  # and after every epoch
 
 
 class Task(Protocol):
@@ -82,8 +83,13 @@ def train(
     budget_s: float = math.inf,
     tensorboard: bool = False,
     until: int = 0,
+    patience: int = 0,
 ) -> TrainingResult:
-    """Train until the epochs are done, the budget is spent or step `until` is reached; continue where `out` stopped."""
+    """Train until the epochs are done, the budget is spent or step `until` is reached; continue where `out` stopped.
+
+    The state with the least validation loss is kept as best.pt; patience: end when so many validations, one after the
+    other, have brought nothing less (0: never).
+    """
     keep_freed_memory()
     rank, processes = start()
     part = task.trained()
@@ -97,54 +103,42 @@ def train(
     began = saved = time.monotonic()
     step, loss = first, float("nan")
     log = _Log(out, rank, first, tensorboard)
+    progress = _Progress(log.validation_losses(), rank)
 
     def seconds() -> float:
         return before + time.monotonic() - began
 
-    def save() -> None:
+    def save(path: Path = path) -> None:
         mean_over_processes(buffer for buffer in task.network.buffers() if buffer.is_floating_point())
         if rank == 0:
-            save_checkpoint(
-                path,
-                Checkpoint(
-                    as_dict(task.network.settings),
-                    task.network.state_dict(),
-                    optimizer.state_dict(),
-                    task.name,
-                    step,
-                    seconds(),
-                    made_by,
-                ),
-            )
+            save_checkpoint(path, _state(task, optimizer, step, seconds(), made_by))
 
     with _finish_step_when_interrupted() as interrupted, progress_bar() as bar:
         shown = bar.add_task(f"training {task.name}", total=total, completed=first)
-        spent = False
-        while step < total and not spent:
-            epoch, place = divmod(step, per_epoch)
-            batches = task.steps(np.random.default_rng([settings.seed, epoch]))[place : place + total - step]
-            mine = [task.share(batch, rank, processes) for batch in batches]
-            data = task.pieces([group for batch in mine for group in batch])
-            for batch in mine:
-                part.train()
-                for group in optimizer.param_groups:
-                    group["lr"] = _rate(settings, step / total)
-                seeds = [[settings.seed, step, rank + processes * number] for number in range(len(batch))]
-                loss = _one_step(task, optimizer, [next(data) for _ in batch], seeds)
-                step += 1
-                bar.update(shown, completed=step, description=f"training {task.name}, loss {loss:.3f}")
-                log.write({"step": step, "seconds": round(seconds(), 1), "loss": round(loss, 5)})
-                if step % _TRIM_STEPS == 0:
-                    give_back_memory()
-                if time.monotonic() - saved > _SAVE_SECONDS:
-                    save()
-                    saved = time.monotonic()
-                spent = interrupted() or time.monotonic() - began >= budget_s or step == until
-                if spent:
-                    break
-            if step % per_epoch == 0 or step == total:
+        for pieces, seeds in _work(task, settings.seed, range(first, total), (rank, processes)):
+            part.train()
+            for group in optimizer.param_groups:
+                group["lr"] = _rate(settings, step / total)
+            loss = _one_step(task, optimizer, pieces, seeds)
+            step += 1
+            bar.update(shown, completed=step, description=f"training {task.name}, loss {loss:.3f}")
+            log.write({"step": step, "seconds": round(seconds(), 1), "loss": round(loss, 5)})
+            if step % _TRIM_STEPS == 0:
+                give_back_memory()
+            if time.monotonic() - saved > _SAVE_SECONDS:
+                save()
+                saved = time.monotonic()
+            spent = interrupted() or time.monotonic() - began >= budget_s or step == until
+            if step % per_epoch == 0 or step % _VALIDATE_STEPS == 0 or step == total:
                 part.eval()
-                log.write({"step": step, "seconds": round(seconds(), 1), **task.validate()})
+                checked = task.validate()
+                log.write({"step": step, "seconds": round(seconds(), 1), **checked})
+                better, in_vain = progress.after(checked)
+                if better:
+                    save(out / "best.pt")
+                spent = spent or 0 < patience <= in_vain
+            if spent:
+                break
         save()
     log.close()
     leave()
@@ -165,6 +159,46 @@ def _finish_step_when_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
     if asked and callable(before):
         before(*asked[0])
+
+
+def _work(task: Task, seed: int, steps: range, part_of: tuple[int, int]) -> Iterator[tuple[list[Any], list[list[int]]]]:
+    """The data of each step, in pieces, and the seed of each piece; part_of: rank and number of processes."""
+    rank, processes = part_of
+    step, per_epoch = steps.start, len(task.steps(np.random.default_rng([seed, 0])))
+    while step < steps.stop:
+        epoch, place = divmod(step, per_epoch)
+        batches = task.steps(np.random.default_rng([seed, epoch]))[place : place + steps.stop - step]
+        mine = [task.share(batch, rank, processes) for batch in batches]
+        data = task.pieces([group for batch in mine for group in batch])
+        for batch in mine:
+            yield [next(data) for _ in batch], [[seed, step, rank + processes * k] for k in range(len(batch))]
+            step += 1
+
+
+class _Progress:
+    """What validation has said so far, and whether it still gets better."""
+
+    def __init__(self, losses: list[float], rank: int) -> None:
+        self._losses, self._rank = losses, rank
+
+    def after(self, checked: dict[str, float]) -> tuple[bool, int]:
+        """With one more: whether it is the best so far, and how many have come since the best."""
+        if "validation_loss" not in checked:
+            return False, 0
+        self._losses.append(checked["validation_loss"])
+        # What the first process says: each has seen other batches, and only the first one has the log.
+        told = torch.zeros(1, dtype=torch.int64)
+        if self._rank == 0:
+            told += len(self._losses) - 1 - int(np.argmin(self._losses))
+        sum_over_processes([told])
+        return int(told) == 0, int(told)
+
+
+def _state(
+    task: Task, optimizer: torch.optim.Optimizer, step: int, seconds: float, made_by: dict[str, Any]
+) -> Checkpoint:
+    settings, weights = as_dict(task.network.settings), task.network.state_dict()
+    return Checkpoint(settings, weights, optimizer.state_dict(), task.name, step, seconds, made_by)
 
 
 def _rate(settings: AnyTraining, done: float) -> float:
@@ -225,6 +259,13 @@ class _Log:
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first]
             write_whole(self._path, lambda file: file.write_text("".join(kept), encoding="utf-8"))
+
+    def validation_losses(self) -> list[float]:
+        """Those of earlier runs, in order."""
+        if self._path is None or not self._path.is_file():
+            return []
+        told = [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
+        return [values["validation_loss"] for values in told if "validation_loss" in values]
 
     def write(self, values: dict[str, float]) -> None:
         if self._path is not None:

@@ -3,7 +3,7 @@ in the batch. Pieces of the same picture are the hard wrong answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -25,9 +25,14 @@ class RingTask:
     name = "ring"
 
     def __init__(
-        self, network: RingNet, scenes: Sequence[Scene], settings: RingTrainSettings, validation: Sequence[Scene] = ()
+        self,
+        network: RingNet,
+        scenes: Sequence[Scene],
+        settings: RingTrainSettings,
+        validation: Mapping[str, Sequence[Scene]] | None = None,
     ) -> None:
-        self.network, self.scenes, self.settings, self.validation = network, scenes, settings, validation
+        """validation: scenes of other pictures, by the name of their collection: clean ones, worn ones ..."""
+        self.network, self.scenes, self.settings, self.validation = network, scenes, settings, validation or {}
         self.device = next(network.parameters()).device
 
     def trained(self) -> nn.Module:
@@ -65,11 +70,18 @@ class RingTask:
         return float(loss.detach()) * len(asked), float(len(asked))
 
     def validate(self, pictures: int = 8) -> dict[str, float]:
-        """Share of the points whose best key, of the true neighbour and of all pieces, is the right one within two
-        steps; and the loss."""
-        scenes = self.validation[:pictures]
-        if not scenes:
+        """How good it is on some pictures of each collection, and the mean over the collections."""
+        each = {name: self._validated(scenes[:pictures]) for name, scenes in self.validation.items() if scenes}
+        if not each:
             return {}
+        told = {key: float(np.mean([values[key] for values in each.values()])) for key in next(iter(each.values()))}
+        if len(each) > 1:
+            told |= {f"{key} {name}": value for name, values in each.items() for key, value in values.items()}
+        return {key: round(value, 4) for key, value in told.items()}
+
+    def _validated(self, scenes: Sequence[Scene]) -> dict[str, float]:
+        """The loss, and the share of the points whose best key, of the true neighbour and of all pieces, is the right
+        one within two steps."""
         strips = [strip for scene in scenes for strip in scene.strips]
         starts = np.concatenate([[0], np.cumsum([len(strip) for strip in strips])])
         asked = _questions(scenes, starts)
@@ -81,11 +93,7 @@ class RingTask:
             )
             loss = float(contrast(queries, keys, self.network.log_scale, asked, starts, self.settings.near))
         with_pair, with_all = _found(queries, keys, asked, starts)
-        return {
-            "validation_loss": round(loss, 4),
-            "validation_pair": round(with_pair, 4),
-            "validation_all": round(with_all, 4),
-        }
+        return {"validation_loss": loss, "validation_pair": with_pair, "validation_all": with_all}
 
     def _strangers(self, rng: np.random.Generator) -> Tensor:
         """(K, D): keys of other pictures: wrong answers of which nothing is learned, so that they cost little."""
