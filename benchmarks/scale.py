@@ -64,6 +64,9 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=40, help="fragments whose searches are measured")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--joins-up-to", type=int, default=30_000, help="find all joins of no larger archive")
+    parser.add_argument(
+        "--exact-up-to", type=int, default=10_000, help="compare with exact search in no larger archive"
+    )
     parser.add_argument("--scratch", type=Path, help="where the archive is kept, to be continued")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -98,7 +101,7 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
         with Watch() as watch:
             whole_ms, candidate_ms, found = _searches(archive, asked)
             joins_s = _all_joins(archive, given.jobs) if size <= given.joins_up_to else float("nan")
-        recall = _recall_of_exact(archive, truth, found)
+        recall = _recall_of_exact(archive, truth, found) if size <= given.exact_up_to else float("nan")
         index = sum(path.stat().st_size for path in (folder / "index").rglob("*") if path.is_file())
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         print(
@@ -192,8 +195,8 @@ def _exact_keys(archive: Archive) -> ArchiveKeys:
     """Every contour point of every fragment, each looked at."""
     keys = archive.keys()
     index = FaissIndex(archive.store.width, lambda ids: archive.store.rows_of("keys", ids), _EXACT)
-    for entry in keys.table.entries:
-        index.add(point_ids(entry.place), archive.store.keys_of(entry.place))
+    ids = np.concatenate([point_ids(entry.place) for entry in keys.table.entries])
+    index.add(ids, archive.store.rows_of("keys", ids))
     return ArchiveKeys(index, keys.table, archive.store, archive.bank_number)
 
 
