@@ -208,6 +208,16 @@ def test_only_new_fragments_are_matched(archive: Archive, scans: Path, torn: Col
     assert find_joins(archive, "2999-01-01").joins == ()
 
 
+def test_rounds_lay_each_pair_once(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are too unlikely to be stored."""
+    monkeypatch.setattr("pairingnet.archive.joins._likely", lambda _joins, _least: [])
+    at_once = find_joins(archive)
+    with archive.catalogue.transaction():
+        archive.catalogue.forget_joins()
+    monkeypatch.setattr("pairingnet.archive.joins._ROUND", 2)
+    assert find_joins(archive).matched == at_once.matched
+
+
 def test_the_background_is_drawn_anew_when_the_archive_has_doubled(empty: Path, scans: Path) -> None:
     files = sorted(scans.iterdir())
     with Archive(empty) as archive:

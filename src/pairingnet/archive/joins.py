@@ -5,7 +5,7 @@ Neither touches all pairs: a fragment asks the index, and only its candidates ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -61,9 +61,17 @@ def find_joins(archive: Archive, since: str = "", jobs: Workers = 1, candidates:
         new = archive.catalogue.entries("joined IS NULL AND added >= ?", (since,))
         began = now()
         reader = _Reader(archive.folder, began, candidates)
-        matched = 0
+        number_of = {entry.id: entry.number for entry in archive.catalogue.entries()}
+        matched, waiting = 0, set[tuple[int, int]]()
         for first in range(0, len(new), _ROUND):
-            matched += _one_round(archive, reader, new[first : first + _ROUND], jobs)
+            numbers = [entry.number for entry in new[first : first + _ROUND]]
+            pairs = _candidate_pairs(archive, reader, numbers, jobs) - archive.catalogue.known_pairs(numbers) - waiting
+            _lay(archive, reader, sorted(pairs), number_of, jobs)
+            with archive.catalogue.transaction():
+                archive.catalogue.mark_joined(numbers, now())
+            matched += len(pairs)
+            # Most of these are no joins, and not stored; the later one of each would ask for it again.
+            waiting = {(a, b) for a, b in waiting | pairs if b > numbers[-1]}
     told = archive.catalogue.joins(since) if since else archive.catalogue.joins(made=began)
     return Found(tuple(told), len(new), matched)
 
@@ -75,14 +83,17 @@ def candidates_of(archive: Archive, keys: ArchiveKeys, piece: Searchable, most: 
     return [int(number) for number in others[: most or settings.candidates]]
 
 
-def _one_round(archive: Archive, reader: _Reader, new: Sequence[Entry], jobs: Workers) -> int:
-    """Candidates of some new fragments, each pair once, laid on each other and stored."""
-    numbers = [entry.number for entry in new]
+def _candidate_pairs(archive: Archive, reader: _Reader, numbers: Sequence[int], jobs: Workers) -> set[tuple[int, int]]:
+    """Some fragments with their candidates, the smaller number first."""
     chunks = [numbers[first : first + _ASKING] for first in range(0, len(numbers), _ASKING)]
     parts = run_jobs(partial(_ask, reader), chunks, jobs if archive.index_is_shared else 1, "searching")
-    wanted = {(min(a, b), max(a, b)) for part in parts for a, own in part for b in own}
-    pairs = sorted(wanted - archive.catalogue.known_pairs(numbers))
-    number_of = {entry.id: entry.number for entry in archive.catalogue.entries()}
+    return {(min(a, b), max(a, b)) for part in parts for a, own in part for b in own}
+
+
+def _lay(
+    archive: Archive, reader: _Reader, pairs: Sequence[tuple[int, int]], number_of: Mapping[str, int], jobs: Workers
+) -> None:
+    """Lay pairs on each other, and store the joins that are likely."""
 
     def keep(matches: Sequence[PairMatch]) -> None:
         likely = _likely(matches, archive.settings.least)
@@ -90,9 +101,6 @@ def _one_round(archive: Archive, reader: _Reader, new: Sequence[Entry], jobs: Wo
             archive.catalogue.put_joins([(number_of[m.source], number_of[m.target], m) for m in likely], now())
 
     match_in_tiles(partial(_match, reader), pairs, jobs, keep)
-    with archive.catalogue.transaction():
-        archive.catalogue.mark_joined(numbers, now())
-    return len(pairs)
 
 
 def _likely(joins: Sequence[PairMatch], least: float) -> list[PairMatch]:

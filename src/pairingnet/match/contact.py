@@ -51,12 +51,9 @@ class Outline:
         distance, label = cv2.distanceTransformWithLabels(free, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
         point_of = np.zeros(int(label.max()) + 1, dtype=np.int32)
         point_of[label[rows, columns]] = np.arange(1, len(self.points) + 1)
-        numbers = point_of[label]
-        within = np.zeros((height, width), dtype=np.uint8)
-        cv2.fillPoly(within, [np.rint(at * 16).astype(np.int32)], 1, shift=4)
-        numbers[within == 0] *= -1
-        numbers[(within == 0) & (distance > _MARGIN)] = 0
-        return self.points, self.tangents, numbers, corner, cell_px
+        side = -(distance <= _MARGIN).astype(np.int8)  # outside; 0 where the contour is far
+        cv2.fillPoly(side.view(np.uint8), [np.rint(at * 16).astype(np.int32)], 1, shift=4)
+        return self.points, self.tangents, point_of[label] * side, corner, cell_px
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,15 +76,6 @@ class Side:
         return Outline(self.strip.points, self.strip.tangents)
 
     @cached_property
-    def asking(self) -> NDArray[np.float32]:
-        """(N, 2 D): queries and keys; their product with `asked` of another piece asks both ways at once."""
-        return np.concatenate([self.queries, self.keys], axis=1)
-
-    @cached_property
-    def asked(self) -> NDArray[np.float32]:
-        return np.concatenate([self.keys, self.queries], axis=1)
-
-    @cached_property
     def edge(self) -> NDArray[np.float32]:
         """(3 N, 3) in [0, 1]: colours just at the contour."""
         return _edge_colours(self.strip)

@@ -212,7 +212,10 @@ class RingMethod:
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
-        return np.asarray((0.5 * self.scale * source.asking) @ target.asked.T)
+        both = source.queries @ target.keys.T
+        both += source.keys @ target.queries.T
+        both *= 0.5 * self.scale
+        return np.asarray(both)
 
 
 def _some(own: Sequence[NDArray[np.float32]], rng_seed: int = 0) -> NDArray[np.float32]:
