@@ -37,12 +37,13 @@ METRICS = (
     "RE",
     "NTE e-4",
     "<2 px",
+    "<4 px",
+    "<8 px",
     "no pose",
     "ECE",
     "assembly precision",
     "assembly recall",
 )
-_TWO_PX = 2.0
 
 
 def tallies(collection: Collection, predictions: Predictions) -> dict[str, Tally]:
@@ -98,7 +99,7 @@ def _of_matching(collection: Collection, predictions: Predictions) -> dict[str, 
         "HD": tally([error.hausdorff_px for error in errors], picture),
         "RE": tally([error.rotation_rad for error in errors], picture),
         "NTE e-4": tally([1e4 * error.translation_normed for error in errors], picture),
-        "<2 px": tally([error.mean_px < _TWO_PX for error in errors], picture),
+        **{f"<{px} px": tally([error.mean_px < px for error in errors], picture) for px in (2, 4, 8)},
         "no pose": tally([pose is None for pose in found], picture),
     }
     for name in DIFFICULTIES[1:]:
