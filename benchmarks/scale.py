@@ -51,8 +51,9 @@ _FIRST_FRAGMENT = 10**9  # and the numbers of their fragments
 
 @dataclass(frozen=True)
 class Truth:
-    """Which fragments are neighbours, by id; both ways."""
+    """All fragments that were torn, by id, and which of them are neighbours; both ways."""
 
+    torn: set[str]
     neighbours: dict[str, set[str]]
 
 
@@ -83,7 +84,7 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
     folder = scratch / "archive"
     if not folder.exists():
         init_archive(folder)
-    archive, truth = Archive(folder), Truth({})
+    archive, truth = Archive(folder), Truth(set(), {})
     pictures = _pictures(given.shared)
     print(
         "| fragments | s to add one | ms to search one | of that candidates | recall of exact | index B / fragment "
@@ -92,8 +93,8 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
     measured: list[tuple[int, float, float]] = []
     for size in sorted(given.fragments):
         seconds, before = 0.0, archive.catalogue.count()
-        while archive.catalogue.count() < size:
-            missing = size - archive.catalogue.count()
+        while len(truth.torn) < size:
+            missing = size - len(truth.torn)
             some = list(islice(pictures, min(_AT_A_TIME, -(-missing // _OF_A_PICTURE))))
             seconds += _add_pictures(archive, truth, some, scratch, given.jobs)
         count = archive.catalogue.count()
@@ -111,6 +112,8 @@ def _torn(given: argparse.Namespace, scratch: Path) -> tuple[Archive, Truth]:
         )
         measured.append((count, candidate_ms, joins_s))
     for (less, one_ms, all_s), (more, later_ms, later_s) in pairwise(measured):
+        if more == less:  # the archive that goes on was larger already
+            continue
         grown = np.log(more / less)
         print(
             f"\n{less} to {more}: candidates of one grow as N^{np.log(later_ms / one_ms) / grown:.2f}, "
@@ -135,6 +138,7 @@ def _add_pictures(
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         torn = run_jobs(partial(_tear, Path(folder)), pictures, jobs, "tearing")
         for collection in torn:
+            truth.torn.update(record.id for record in collection.fragments)
             for pair in collection.pairs:
                 truth.neighbours.setdefault(pair.source, set()).add(pair.target)
                 truth.neighbours.setdefault(pair.target, set()).add(pair.source)
