@@ -61,10 +61,10 @@ def nearest(pose: Floats, points: Floats, every: int, ground: Ground, beyond: fl
                 while True:
                     j = i + direction
                     j = j - n if j >= n else j + n if j < 0 else j
-                    apart = (contour[j, 0] - x) ** 2 + (contour[j, 1] - y) ** 2
-                    if apart >= best:
+                    other = (contour[j, 0] - x) ** 2 + (contour[j, 1] - y) ** 2
+                    if other >= best:
                         break
-                    i, best = j, apart
+                    i, best = j, other
         number[k], distance[k], side[k] = i, np.sqrt(best), 1 if code > 0 else -1
     return number, distance, side
 

@@ -20,7 +20,7 @@ Name = TypeVar("Name", str, int)
 
 _CHUNK = 64  # pairs in a job
 _USUAL_LOOSE = "/usual_loose"  # beside the fragments' ids, which have no slash
-_TILE = 100  # fragments; a process keeps three times as many, about 1 MB each
+_TILE = 100  # fragments; a process keeps three times as many, about half a MB each
 
 
 @dataclass(frozen=True)
