@@ -44,6 +44,24 @@ def test_erosion_has_the_asked_depth_and_varies(rng: np.random.Generator) -> Non
     assert lost.std() > 0.7
 
 
+def test_sherds_touch_here_and_gape_there(rng: np.random.Generator) -> None:
+    mask = blob(0, size=400, radius=150)
+    lost = depth_lost(mask, wear_edge(mask, WearSettings(erosion=6.0, spared=0.6), rng))
+    assert 0.45 < (lost < 3).mean() < 0.8
+    assert np.quantile(lost, 0.95) > 6
+
+
+def test_corners_wear_round(rng: np.random.Generator) -> None:
+    mask = np.zeros((100, 100), np.uint8)
+    mask[20:80, 20:80] = 255
+    lost = (wear_edge(mask, WearSettings(rounded=6.0), rng) == 0) & (mask > 0)
+    corners = np.zeros_like(lost)
+    for rows in (slice(20, 28), slice(72, 80)):
+        for columns in (slice(20, 28), slice(72, 80)):
+            corners[rows, columns] = True
+    assert lost[corners].any() and not lost[~corners].any()
+
+
 @pytest.mark.parametrize("wear", [WearSettings(chips=20.0), WearSettings(gaps=5.0), WEAR_LEVELS["heavy"]])
 def test_edges_only_lose(wear: WearSettings, rng: np.random.Generator) -> None:
     mask = blob(0, size=400, radius=150)

@@ -69,6 +69,8 @@ class WearSettings:
 
     erosion: float = 0.0  # px, typical depth lost along the edge (it varies smoothly between 0 and twice this)
     erosion_scale: float = 60.0  # px along the edge over which the depth changes
+    spared: float = 0.0  # share of the edge that erosion leaves alone: sherds touch here and gape there
+    rounded: float = 0.0  # px, radius to which sharp corners have worn
     chips: float = 0.0  # chips broken out per 1000 px of edge
     chip_size: float = 8.0  # px, typical radius of a chip
     gaps: float = 0.0  # stretches of edge lost deeper, per piece
@@ -86,6 +88,7 @@ class WearSettings:
             value = getattr(self, field.name)
             _require(value >= 0, field.name, value, "0 or more")
         _require(self.erosion_scale >= 1, "erosion_scale", self.erosion_scale, "1 or more")
+        _require(self.spared < 1, "spared", self.spared, "below 1")
         _require(self.straight <= 1, "straight", self.straight, "between 0 and 1")
         _require(self.scanned <= 1, "scanned", self.scanned, "between 0 and 1")
         _require(self.jpeg <= 100, "jpeg", self.jpeg, "between 0 and 100")
@@ -104,6 +107,10 @@ WEAR_LEVELS = {
     "heavy": WearSettings(
         erosion=5.0, chips=3.0, chip_size=9, gaps=2.0, gap_depth=10, straight=0.2, colour=0.12, blur=1.2,
         noise=7.0, jpeg=65,
+    ),
+    "sherds": WearSettings(
+        erosion=5.0, erosion_scale=45, spared=0.7, rounded=3.0, chips=1.0, chip_size=6, colour=0.02, blur=0.4,
+        noise=2.0, jpeg=90,
     ),
 }  # fmt: skip
 
@@ -434,7 +441,7 @@ class SliceSettings:
     """One collection of a benchmark over several: how pictures are torn, and which fragments of it are asked about."""
 
     rotate: bool = True  # turn every piece by a random angle
-    wear: str = "none"  # "none", "scanned", "light", "medium" or "heavy"
+    wear: str = "none"  # "none", "scanned", "light", "medium", "heavy" or "sherds"
     straight: float = 0.0  # share of cuts that are one straight seam, beside those of the wear
     texture: str = "rgb"  # pieces are shown as "rgb", "grey" or "canny" (black and white edges) to every method
     split: str = "picture"  # "picture", or "paper": fragments are shuffled 5:1:4 whatever picture they are from

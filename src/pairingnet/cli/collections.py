@@ -17,7 +17,7 @@ def tear(
     rotate: Annotated[
         bool | None, typer.Option("--rotate/--no-rotate", help="Turn each piece at random.", show_default="--rotate")
     ] = None,
-    wear: Annotated[str, typer.Option(help="none, scanned, light, medium or heavy.")] = "none",
+    wear: Annotated[str, typer.Option(help="none, scanned, light, medium, heavy or sherds.")] = "none",
     drop: Annotated[float | None, typer.Option(help="Share of the pieces that are lost.", show_default="0")] = None,
     split: Annotated[str, typer.Option(help="'picture', or 'paper' (by fragment, 5:1:4).")] = "picture",
     max_megapixels: MaxMegapixels = 400,

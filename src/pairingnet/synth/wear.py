@@ -15,18 +15,24 @@ from pairingnet.types import Pixels
 
 
 def wear_edge(mask: Pixels, wear: WearSettings, rng: np.random.Generator) -> Pixels:
-    """What is left of a piece: erosion of smoothly varying depth, gaps and chips. mask (H, W), 255 inside."""
-    if wear.erosion == 0 and wear.chips == 0 and wear.gaps == 0:
+    """What is left of a piece: erosion of smoothly varying depth, gaps, chips and round corners. mask (H, W), 255
+    inside."""
+    if wear.erosion == 0 and wear.chips == 0 and wear.gaps == 0 and wear.rounded == 0:
         return mask
     padded = np.pad(mask, 1)
     edge = _edge_points(padded)
-    lost = _erosion_depth(padded.shape, wear, rng)
+    lost = _erosion_depth(padded.shape, edge, wear, rng)
     for _ in range(rng.poisson(wear.gaps)):
         lost += _gap(padded.shape, edge, wear, rng)
     depth = np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5))
     worn = np.where(depth > lost, padded, 0).astype(np.uint8)
     for _ in range(rng.poisson(wear.chips * len(edge) / 1000)):
         _break_out(worn, edge[rng.integers(len(edge))], wear.chip_size, rng)
+    if wear.rounded > 0:
+        size = 2 * round(wear.rounded) + 1
+        worn = np.asarray(
+            cv2.morphologyEx(worn, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (size, size)))
+        )
     return _one_part(worn)[1:-1, 1:-1]
 
 
@@ -64,11 +70,17 @@ def _smooth_field(shape: tuple[int, ...], scale_px: float, rng: np.random.Genera
     return np.asarray(fine[top : top + h, left : left + w]).clip(0, 1)
 
 
-def _erosion_depth(shape: tuple[int, ...], wear: WearSettings, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Depth lost (H, W): slow change along the edge, and a fine roughness on top."""
+def _erosion_depth(
+    shape: tuple[int, ...], edge: NDArray[np.int32], wear: WearSettings, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Depth lost (H, W): slow change along the edge (K, 2), and a fine roughness on top."""
     if wear.erosion == 0:
         return np.zeros(shape, dtype=np.float32)
     slow = _smooth_field(shape, wear.erosion_scale, rng)
+    if wear.spared > 0:
+        at_edge = slow[edge[:, 1], edge[:, 0]]
+        least, most = np.quantile(at_edge, [wear.spared, 1])
+        slow = ((slow - least) / max(most - least, 1e-3)).clip(0, 1)
     rough = _smooth_field(shape, 5.0, rng) - 0.5
     return (2 * wear.erosion * slow + min(wear.erosion, 2.0) * rough).astype(np.float32)
 
