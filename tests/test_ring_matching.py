@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import cv2
@@ -22,7 +23,7 @@ from pairingnet.io.images import write_png
 from pairingnet.match import loops
 from pairingnet.match.candidates import rank_by_joins
 from pairingnet.match.contact import Outline, as_pose, contact, overlap_penalty, refine
-from pairingnet.match.evidence import Evidence
+from pairingnet.match.evidence import CHANNELS, Evidence
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.ring import RingMethod
 from pairingnet.match.store import read_features, write_features
@@ -33,7 +34,17 @@ from pairingnet.prepare.contour import trace_contour
 from pairingnet.search.votes import background_levels, rank_by_votes
 from pairingnet.synth.wear import wear_edge
 from pairingnet.train import verify
-from pairingnet.train.verify import Joins, best_fits, calibrate, collect_joins, few_of, fit_verifier, joins_of
+from pairingnet.train.checkpoints import ring_from
+from pairingnet.train.verify import (
+    Joins,
+    best_fits,
+    calibrate,
+    collect_joins,
+    few_of,
+    fit_verifier,
+    joins_of,
+    judge_all,
+)
 from pairingnet.types import Fragment, PairMatch
 
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
@@ -201,23 +212,41 @@ def test_levels_are_the_best_few_and_keep_no_other_memory(rng: np.random.Generat
     assert background_levels(points.astype(np.float32), np.zeros((0, 8), np.float32), 10.0).tolist() == [0.0] * 5
 
 
-def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator) -> None:
-    def joins(count: int) -> Joins:
-        right = rng.random(count) < 0.3
-        agreement = np.where(right, rng.normal(20, 10, count), rng.normal(-20, 20, count))
-        evidence = [Evidence(agreement=float(x), contact=30.0) for x in agreement]
-        return Joins(evidence, right, np.arange(count) // 3, np.where(right, 1.5, np.nan))
+def told_joins(rng: np.random.Generator, count: int, by_seam: bool) -> Joins:
+    """Joins whose evidence, or only whose seams, tell right from wrong."""
+    right = rng.random(count) < 0.3
+    tells = np.where(right, rng.normal(2, 1, count), rng.normal(-2, 2, count))
+    evidence = [Evidence(agreement=0.0 if by_seam else 10 * float(x), contact=30.0) for x in tells]
+    lengths = rng.integers(1, 9, count)
+    points = np.zeros((lengths.sum(), CHANNELS), np.float16)
+    if by_seam:
+        points[np.cumsum(lengths) - 1, 5] = tells  # one point of each seam
+    return Joins(evidence, points, lengths, right, np.arange(count) // 3, np.where(right, 1.5, np.nan))
 
-    verifier = calibrate(fit_verifier(joins(3000), rounds=300), checked := joins(3000))
-    best = best_fits(verifier.logits(checked.evidence), checked.pair)
+
+@pytest.mark.parametrize("by_seam", [False, True])
+def test_the_verifier_learns_and_is_calibrated(rng: np.random.Generator, by_seam: bool) -> None:
+    checked = told_joins(rng, 3000, by_seam)
+    verifier = calibrate(fit_verifier(told_joins(rng, 3000, by_seam), rounds=300), checked)
+    logits, gaps = judge_all(verifier, checked)
+    best = best_fits(logits, checked.pair)
     assert len(best) == 1000
-    told = verifier.probabilities([checked.evidence[i] for i in best])
+    told = 1 / (1 + np.exp(-logits[best]))
     sure = told > 0.9
     assert sure.sum() > 100 and checked.right[best][sure].mean() > 0.85
     assert abs(told.mean() - checked.right[best].mean()) < 0.03
-    assert np.allclose(verifier.gaps(checked.evidence[:5]), 1.5, atol=0.1)
-    known, twice = (verifier.logits([Evidence(agreement=9.0, crowd=np.log(count))])[0] for count in (4000, 8000))
-    assert known - twice == pytest.approx(np.log(2))
+    assert np.median(np.abs(gaps[checked.right] - 1.5)) < 0.3
+    crowds = [Evidence(agreement=9.0, crowd=np.log(count)) for count in (4000, 8000)]
+    known, twice = verifier.judge(crowds, [np.zeros((0, CHANNELS), np.float32)] * 2)[0]
+    assert known - twice == pytest.approx(np.log(2), abs=1e-5)
+
+
+def test_a_fit_is_judged_alike_whatever_is_judged_beside_it(rng: np.random.Generator) -> None:
+    joins = told_joins(rng, 600, by_seam=True)
+    verifier = fit_verifier(joins, rounds=20)
+    together, _ = judge_all(verifier, joins)
+    alone, _ = judge_all(verifier, joins, at_once=1)
+    assert np.allclose(together, alone, atol=1e-4)
 
 
 def test_joins_are_kept_for_a_verifier_that_was_interrupted(
@@ -230,6 +259,7 @@ def test_joins_are_kept_for_a_verifier_that_was_interrupted(
     monkeypatch.setattr(verify, "collect_joins", lambda *_: pytest.fail("collected again"))
     again = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
     assert again.evidence == first.evidence and again.right.tolist() == first.right.tolist()
+    assert again.points.tobytes() == first.points.tobytes() and again.lengths.sum() == len(again.points)
     assert again.pair.tolist() == first.pair.tolist() and np.array_equal(again.gap, first.gap, equal_nan=True)
     other = shutil.copytree(torn.folder, tmp_path / torn.folder.name)  # the same name, other content
     write_collection(few_of(replace(torn, folder=other), 4))
@@ -283,10 +313,13 @@ def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"not weights at all")
     with pytest.raises(CollectionError, match="bad"):
         load_model(tmp_path / "bad.safetensors")
-    other = Verifier({"mean": np.zeros(3, np.float32)})
+    other = Verifier({"mean": np.zeros(3, np.float32)})  # as the first versions had it, without networks of a seam
     save_model(tmp_path / "other.safetensors", replace(model, verifier=other), {})
-    with pytest.raises(CollectionError, match="verifier has 3 inputs"):
+    with pytest.raises(CollectionError, match=r"another version .* another network"):
         load_model(tmp_path / "other.safetensors")
+    network = ring_from(tmp_path / "other.safetensors")  # to be trained further, whatever the verifier is
+    for name, value in model.network.state_dict().items():
+        assert torch.equal(network.state_dict()[name], value)
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +338,16 @@ def test_worn_collections_are_told_from_clean_ones(
     alphas = [wear_edge(piece.alpha, WEAR_LEVELS["medium"], rng) for piece in pieces]
     worn = [replace(p, alpha=a, contour=trace_contour(a)) for p, a in zip(pieces, alphas, strict=True)]
     assert shipped.know(list(shipped.features(worn)))[0].side.usual_loose > 4 * clean[0].side.usual_loose
+
+
+def test_more_ways_to_join_worn_pieces_are_tried(shipped: RingMethod, pieces: list[Fragment]) -> None:
+    known = shipped.know(list(shipped.features(pieces[:6])))
+
+    def laid(loose: float) -> int:
+        some = [replace(each, side=replace(each.side, usual_loose=loose)) for each in known]
+        return sum(len(shipped.fits(a, b)[1]) for a, b in combinations(some, 2))
+
+    assert laid(0.4) > 1.5 * laid(0.01) == 1.5 * laid(float("nan"))
 
 
 def test_a_fit_that_nothing_is_known_of_is_its_own_measure(shipped: RingMethod, pieces: list[Fragment]) -> None:

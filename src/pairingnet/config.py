@@ -212,6 +212,11 @@ class RingMatchSettings:
     threshold: float = 3.0  # a correspondence may stray so far from a hypothesis
     proposals: int = 24  # different transforms that are looked at
     hypotheses: int = 6  # of them that are laid contour on contour
+    hopeless: float = 30.0  # those that are so much behind the best are not laid
+    worn: float = 0.1  # pieces whose surest joins lie looser than that are worn, and more ways to join them are tried:
+    worn_proposals: int = 64
+    worn_hypotheses: int = 16
+    worn_hopeless: float = 90.0
     contact: float = 3.0  # contours this near to each other touch
     allowed: float = 2.0  # contour points may lie so deep inside the other piece
 

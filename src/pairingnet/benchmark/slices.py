@@ -48,6 +48,7 @@ SLICES: Mapping[str, SliceSettings] = {
     "worn-light": SliceSettings(wear="light"),
     "worn-medium": SliceSettings(wear="medium"),
     "worn-heavy": SliceSettings(wear="heavy"),
+    "sherds": SliceSettings(wear="sherds"),
     "straight": SliceSettings(straight=1.0),
 }
 _FIRST = "first-"  # and a number: the first so many pictures

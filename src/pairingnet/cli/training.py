@@ -101,7 +101,9 @@ def train_ring(
     device: Device = "auto",
     threads: Threads = 0,
     tensorboard: Tensorboard = False,
-    start: Annotated[Path | None, typer.Option("--from", help="A checkpoint whose weights are the start.")] = None,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="A checkpoint, or a weights file (.safetensors), to start from.")
+    ] = None,
     until: Annotated[int, typer.Option(help="Stop after this step, long before the last one.", min=0)] = 0,
     assignments: Set = None,
     config: Config = None,
@@ -116,7 +118,7 @@ def train_ring(
 
     from pairingnet.models.device import choose_device
     from pairingnet.models.ring import RingNet
-    from pairingnet.train.checkpoints import read_checkpoint, ring_of
+    from pairingnet.train.checkpoints import ring_from
     from pairingnet.train.loop import train
     from pairingnet.train.ring import RingTask
     from pairingnet.train.scenes import load_scenes
@@ -128,7 +130,7 @@ def train_ring(
     if threads:
         torch.set_num_threads(threads)
     torch.manual_seed(settings.seed)
-    network = RingNet(ring) if start is None else ring_of(read_checkpoint(start))
+    network = RingNet(ring) if start is None else ring_from(start)
     cache = out.parent / "strips"
     scenes = load_scenes(collections, ring, settings.step_spread, cache, settings.canny)
     checked = {folder.name: load_scenes([folder], ring, 0.0, cache) for folder in validation or ()}

@@ -21,6 +21,10 @@ from pairingnet.prepare.strip import SAMPLES, Strip
 
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
 _REACH = 2.5  # steps; points nearer than that touch
+_FAR = 6.0  # steps; so far across a gap the network that looks along the seam sees
+_EVERY = 2  # of its points
+_DEEP = (1, 7, 10, 12)  # of SAMPLES, right inwards: what it compares of both pieces
+CHANNELS = 12 + len(_DEEP)
 _ALONG = 3  # samples side by side at each point, see SAMPLES
 _SHIFTS = np.arange(-12, 13, 2)  # thirds of a step: up to four steps both ways
 
@@ -81,6 +85,18 @@ class Side:
         return _edge_colours(self.strip)
 
     @cached_property
+    def look(self) -> NDArray[np.float32]:
+        """(N, D, 3) in [0, 1]: colours at some depths."""
+        return np.ascontiguousarray(self.strip.colours[:, list(_DEEP)].astype(np.float32) / 255)
+
+    @cached_property
+    def grey(self) -> NDArray[np.float32]:
+        """(N, 3): brightness at the edge, how it changes inwards, and from one point to the next but one."""
+        bright = self.look.mean(axis=2)
+        edge = bright[:, 0]
+        return np.stack([edge, bright[:, 1] - edge, np.roll(edge, -1) - np.roll(edge, 1)], axis=1)
+
+    @cached_property
     def usual(self) -> NDArray[np.float32]:
         """(N,): what each point reaches with anything, asking and asked; half of it, for there are two of a pair."""
         return 0.25 * (self.query_level + self.key_level) + 0.5 * _CHANCE
@@ -116,17 +132,30 @@ def measure(
     target_from_source: Rigid2D,
     support: float,
     overlap_steps: float,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Evidence]:
-    """Measure a pose: the points (K,), (K,) of both strips that touch, and what they say."""
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Evidence, NDArray[np.float32]]:
+    """Measure a pose: the points (K,), (K,) of both strips that touch, what they say, and what the seam shows point by
+    point (T, C), also where it gapes."""
     step = max(source.strip.step_px, target.strip.step_px)
     crowd = float(np.log(max(source.crowd, target.crowd)))
-    touching = contact(source.ring, target.ring, target_from_source, _REACH * step)
-    rows, columns = touching.rows, touching.columns
-    if len(rows) < 3:
-        return rows, columns, Evidence(support=support, overlap=overlap_steps, crowd=crowd)
+    near = contact(source.ring, target.ring, target_from_source, _FAR * step)
     # Log-odds: how much better these points go together than each goes with anything.
-    odds = logits[rows, columns] - source.usual[rows] - target.usual[columns]
-    apart = np.abs(touching.gap_px)
+    odds = logits[near.rows, near.columns] - source.usual[near.rows] - target.usual[near.columns]
+    seam = loops.along_seam(
+        as_pose(target_from_source),
+        near.rows[::_EVERY],
+        near.columns[::_EVERY],
+        near.gap_px[::_EVERY] / step,
+        near.along_px[::_EVERY] / step,
+        odds[::_EVERY],
+        (source.strip.tangents, target.strip.tangents),
+        (source.look, target.look),
+        (source.grey, target.grey),
+    )
+    touches = np.hypot(near.gap_px, near.along_px) < _REACH * step
+    rows, columns, odds = near.rows[touches], near.columns[touches], odds[touches]
+    if len(rows) < 3:
+        return rows, columns, Evidence(support=support, overlap=overlap_steps, crowd=crowd), seam
+    apart = np.abs(near.gap_px[touches])
     loose = float(np.median(apart) / step)
     evidence = Evidence(
         support=support,
@@ -140,9 +169,9 @@ def measure(
         share=len(rows) / min(len(source.strip), len(target.strip)),
         crowd=crowd,
         usual=_first_known(source.usual_loose, target.usual_loose, loose),
-        **_across(source, target, rows, columns, touching.along_px),
+        **_across(source, target, rows, columns, near.along_px[touches]),
     )
-    return rows, columns, evidence
+    return rows, columns, evidence, seam
 
 
 def _first_known(*values: float) -> float:

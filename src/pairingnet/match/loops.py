@@ -153,6 +153,43 @@ def colours_across(
 
 
 @compiled
+def along_seam(
+    pose: Floats,
+    rows: NDArray[np.intp],
+    columns: NDArray[np.intp],
+    across: Floats,
+    along: Floats,
+    odds: NDArray[np.float32],
+    tangents: tuple[Floats, Floats],
+    looks: tuple[NDArray[np.float32], NDArray[np.float32]],
+    greys: tuple[NDArray[np.float32], NDArray[np.float32]],
+) -> Any:
+    """(K, 12 + D) float32: what each point of a contact shows. odds (K,); of both contours tangents (N, 2), colours
+    looks (N, D, 3) in [0, 1] at D depths, and greys (N, 3): at the edge, how it changes inwards and along."""
+    depths = looks[0].shape[1]
+    seen = np.zeros((len(rows), 12 + depths), np.float32)
+    mean_a = mean_b = 0.0
+    for k in range(len(rows)):
+        mean_a += greys[0][rows[k], 0] / len(rows)
+        mean_b += greys[1][columns[k], 0] / len(rows)
+    for k in range(len(rows)):
+        i, j = rows[k], columns[k]
+        x, y = tangents[0][i]
+        u, v = tangents[1][j]
+        opposed = (pose[0] * x - pose[1] * y) * u + (pose[1] * x + pose[0] * y) * v
+        seen[k, 0], seen[k, 1], seen[k, 2], seen[k, 3] = odds[k], across[k], along[k], 1 + opposed
+        seen[k, 4], seen[k, 5] = greys[0][i, 0] - mean_a, greys[1][j, 0] - mean_b
+        seen[k, 6], seen[k, 7] = greys[0][i, 1], greys[1][j, 1]
+        seen[k, 8], seen[k, 9] = greys[0][i, 2], greys[1][j, 2]
+        seen[k, 10] = k > 0 and i - rows[k - 1] > 2
+        seen[k, 11] = np.log(len(rows))
+        for depth in range(depths):
+            for channel in range(3):
+                seen[k, 12 + depth] += abs(looks[0][i, depth, channel] - looks[1][j, depth, channel]) / 3
+    return seen
+
+
+@compiled
 def count_inside(pose: Floats, points: Floats, every: int, ground: Ground, allowed: float) -> int:
     """How many points lie deeper than allowed inside of the ground's piece."""
     _, distance, side = nearest(pose, points, every, ground, allowed)

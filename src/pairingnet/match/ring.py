@@ -27,7 +27,6 @@ from pairingnet.types import Fragment, PairMatch
 # Similarity to log-odds. The network's own factor grows as long as it is trained (36, then 75); all that follows counts
 # in these units, so they stay.
 _SCALE = 36.0
-_HOPELESS = 30.0  # a hypothesis that much behind the best is not laid on contour
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
 _KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
@@ -56,13 +55,16 @@ class RingFeatures:
 @dataclass(frozen=True, eq=False)
 class Fit:
     """One way to join two pieces: the transform, which points (K,) and (K,) of the strips touch then, what was
-    measured, and how likely it is right."""
+    measured, what the seam shows point by point (T, C); then how likely it is right, and how far apart, in steps, the
+    pieces should lie."""
 
     target_from_source: Rigid2D
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
     evidence: Evidence
+    seam: NDArray[np.float32]
     logit: float = 0.0
+    gap: float = 0.0
 
 
 class RingMethod:
@@ -157,8 +159,7 @@ class RingMethod:
             return PairMatch(source.id, target.id, None, reason=f"only {len(found)} points look alike")
         best = fits[0]
         step = max(source.side.strip.step_px, target.side.strip.step_px)
-        gap = float(self.verifier.gaps([best.evidence])[0])
-        gap = gap if gap >= _LEAST_GAP and len(best.rows) else 0.0
+        gap = best.gap if best.gap >= _LEAST_GAP and len(best.rows) else 0.0
         return PairMatch(
             source.id,
             target.id,
@@ -181,6 +182,11 @@ class RingMethod:
     def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
         """All hypotheses, laid contour on contour and measured; the likeliest first."""
         chosen = self.settings
+        # The right way to join worn pieces is often not among the first few: their features are torn away.
+        worn = source.side.usual_loose > chosen.worn  # nothing known: no
+        proposals = chosen.worn_proposals if worn else chosen.proposals
+        laid = chosen.worn_hypotheses if worn else chosen.hypotheses
+        hopeless = chosen.worn_hopeless if worn else chosen.hopeless
         step = max(source.side.strip.step_px, target.side.strip.step_px)
         logits = self.logits(source.side, target.side)
         found = likely_correspondences(logits, chosen.most_points, chosen.least)
@@ -189,25 +195,25 @@ class RingMethod:
             (source.points, source.tangents),
             (target.points, target.tangents),
             chosen.threshold * step,
-            chosen.proposals,
+            proposals,
         )
         poses = [hypothesis.target_from_source for hypothesis in hypotheses]
         hopes = agreements(source.side, target.side, logits, poses)
-        hopeful = np.flatnonzero(hopes > hopes.max(initial=-np.inf) - _HOPELESS)
+        hopeful = np.flatnonzero(hopes > hopes.max(initial=-np.inf) - hopeless)
         for i in hopeful:
             lying_px = overlap_penalty(source.outline, target.outline, poses[i], chosen.allowed * step, every=4)
             hopes[i] -= lying_px / step
-        best = hopeful[np.argsort(-hopes[hopeful], kind="stable")][: chosen.hypotheses]
+        best = hopeful[np.argsort(-hopes[hopeful], kind="stable")][:laid]
         fits = []
-        for hypothesis in (hypotheses[i] for i in best if hopes[i] > hopes[best[0]] - _HOPELESS):
+        for hypothesis in (hypotheses[i] for i in best if hopes[i] > hopes[best[0]] - hopeless):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
             pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
             fits.append(Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap)))
-        verdicts = self.verifier.logits([fit.evidence for fit in fits])
-        judged = [replace(fit, logit=float(verdict)) for fit, verdict in zip(fits, verdicts, strict=True)]
+        logit, gap = self.verifier.judge([fit.evidence for fit in fits], [fit.seam for fit in fits])
+        judged = [replace(fit, logit=float(logit[i]), gap=float(gap[i])) for i, fit in enumerate(fits)]
         return found, sorted(judged, key=lambda fit: -fit.logit)
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:

@@ -52,6 +52,28 @@ def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:
 def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
     """The model of a weights file; without one, the model that ships."""
     path = Path(weights)
+    network, arrays = _read(path)
+    verifier = Verifier(_named(arrays, _VERIFIER))
+    try:
+        if verifier.weights:
+            _ = verifier.network
+    except ValueError as error:
+        raise CollectionError(
+            f"{path} was made by another version ({error}).",
+            "Use weights of this version; an archive that keeps others has to be made again.",
+        ) from None
+    bank = {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
+    network = network.to(choose_device(device)).eval()
+    return RingModel(network, verifier, bank, content_mark(path))
+
+
+def load_network(weights: Path) -> RingNet:
+    """The network alone, whatever verifier stands beside it: to be trained further."""
+    return _read(weights)[0].eval()
+
+
+def _read(path: Path) -> tuple[RingNet, dict[str, NDArray[Any]]]:
+    """The network of a weights file, and all that it holds."""
     try:
         with safe_open(path, framework="numpy") as stored:
             told = stored.metadata() or {}
@@ -63,17 +85,7 @@ def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
         raise CollectionError(f"There are no weights {path}.", "Check the path.") from None
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise CollectionError(f"{path} holds no weights of the ring network ({error}).", "Check the path.") from error
-    verifier = Verifier(_named(arrays, _VERIFIER))
-    try:
-        verifier.check()
-    except ValueError as error:
-        raise CollectionError(
-            f"{path} was made by another version ({error}).",
-            "Use weights of this version; an archive that keeps others has to be made again.",
-        ) from None
-    bank = {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
-    network = network.to(choose_device(device)).eval()
-    return RingModel(network, verifier, bank, content_mark(path))
+    return network, arrays
 
 
 def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

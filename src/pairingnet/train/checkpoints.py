@@ -11,6 +11,7 @@ import torch
 from pairingnet.config import PaperSettings, RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
+from pairingnet.match.weights import load_network
 from pairingnet.models.paper import PairingNet
 from pairingnet.models.ring import RingNet
 from pairingnet.settings import with_values
@@ -65,6 +66,11 @@ def ring_of(checkpoint: Checkpoint) -> RingNet:
     network = RingNet(with_values(RingSettings(), checkpoint.network, "the checkpoint"))
     network.load_state_dict(checkpoint.weights, strict=True)
     return network.eval()
+
+
+def ring_from(path: Path) -> RingNet:
+    """Our own network, from a checkpoint or from a weights file, to be trained further."""
+    return load_network(path) if path.suffix == ".safetensors" else ring_of(read_checkpoint(path))
 
 
 def _what(checkpoint: Checkpoint) -> str:

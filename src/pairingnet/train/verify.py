@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import combinations, cycle
 from pathlib import Path
 
@@ -11,18 +12,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import run_jobs
+from pairingnet.engine.local import progress_bar
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
-from pairingnet.match.evidence import Evidence
+from pairingnet.match.evidence import CHANNELS, Evidence
 from pairingnet.match.ring import Fit, RingFeatures, RingMethod
-from pairingnet.match.verify import NAMES, Verifier, as_inputs, gap_inputs
+from pairingnet.match.verify import NAMES, Verifier, as_inputs, new_network, packed
 from pairingnet.match.weights import Bank, RingModel, load_model
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
@@ -31,40 +33,60 @@ from pairingnet.types import TruePair
 _RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth, on average, but for a gap
 _GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
 _LEAST_CONTACT = 3  # points
-_HIDDEN = 64
-_NETWORKS = 4
+_PAIRS_AT_ONCE = 96
+_CHOICE_COUNTS = 0.1  # how much choosing the right fit counts beside right and wrong
+_GAP_COUNTS = 0.05  # and a step of gap
 
 
 @dataclass(frozen=True, eq=False)
 class Joins:
-    """Fits of candidate pairs: evidence of each fit, whether it is right (P,), which pair it belongs to (P,), and the
-    gap (P,) that is missing between the pieces, in steps; NaN where the fit is wrong."""
+    """Fits of candidate pairs: evidence of each fit; what the seams show, point by point (T, C), one after the other,
+    and how many points each has (P,); whether it is right (P,), which pair it belongs to (P,), and the gap (P,) that
+    is missing between the pieces, in steps; NaN where the fit is wrong."""
 
     evidence: list[Evidence]
+    points: NDArray[np.float16]
+    lengths: NDArray[np.int64]
     right: NDArray[np.bool_]
     pair: NDArray[np.intp]
     gap: NDArray[np.float64]
 
-    def __add__(self, other: Joins) -> Joins:
-        shift = int(self.pair.max(initial=-1)) + 1
-        return Joins(
-            self.evidence + other.evidence,
-            np.concatenate([self.right, other.right]),
-            np.concatenate([self.pair, other.pair + shift]),
-            np.concatenate([self.gap, other.gap]),
-        )
+    def seams(self, chosen: NDArray[np.intp]) -> list[NDArray[np.float32]]:
+        """What the seams of some fits show."""
+        ends = self._ends
+        return [self.points[ends[i] - self.lengths[i] : ends[i]].astype(np.float32) for i in chosen]
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.lengths)
 
     def save(self, path: Path) -> None:
         """Store all of it, whole or not at all."""
         told = np.array([[getattr(each, name) for name in NAMES] for each in self.evidence]).reshape(-1, len(NAMES))
-        arrays = {"evidence": told, "right": self.right, "pair": self.pair, "gap": self.gap}
-        write_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)} | {"evidence": told}
+        write_whole(path, lambda file: np.savez(file, **arrays))
 
     @classmethod
     def load(cls, path: Path) -> Joins:
         with np.load(path, allow_pickle=False) as stored:
             evidence = [Evidence(*map(float, row)) for row in stored["evidence"]]
-            return cls(evidence, stored["right"], stored["pair"].astype(np.intp), stored["gap"])
+            return cls(evidence, **{name: stored[name] for name in stored.files if name != "evidence"})
+
+
+def all_joins(parts: Sequence[Joins]) -> Joins:
+    """Those of several collections together."""
+    pairs, first = [], 0
+    for part in parts:
+        pairs.append(part.pair + first)
+        first += int(part.pair.max(initial=-1)) + 1
+    return Joins(
+        [each for part in parts for each in part.evidence],
+        np.concatenate([part.points for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.right for part in parts]),
+        np.concatenate(pairs),
+        np.concatenate([part.gap for part in parts]),
+    )
 
 
 def collect_joins(collection: Collection, method: RingMethod, candidates: int) -> Joins:
@@ -79,19 +101,24 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
         ranked, _ = method.rank(features, candidates)
         others = [(a, int(b)) for a, row in enumerate(ranked) for b in row if b >= 0]
     asked |= {(a, b) for a, b in others if (b, a) not in asked}
-    evidence: list[Evidence] = []
-    right: list[bool] = []
-    gap: list[float] = []
+    fits: list[Fit] = []
+    missing: list[float] = []
     pair_of: list[int] = []
     for place, (a, b) in enumerate(sorted(asked)):
         pair = true.get((a, b))
         for fit in method.fits(features[a], features[b])[1]:
-            missing = _missing_gap(collection, pair, features[a], features[b], fit) if pair else float("nan")
-            evidence.append(fit.evidence)
-            right.append(not np.isnan(missing))
-            gap.append(missing)
+            fits.append(fit)
+            missing.append(_missing_gap(collection, pair, features[a], features[b], fit) if pair else float("nan"))
             pair_of.append(place)
-    return Joins(evidence, np.array(right, dtype=bool), np.array(pair_of, dtype=np.intp), np.array(gap))
+    gap = np.array(missing)
+    return Joins(
+        [fit.evidence for fit in fits],
+        np.concatenate([np.zeros((0, CHANNELS), np.float16), *(fit.seam.astype(np.float16) for fit in fits)]),
+        np.array([len(fit.seam) for fit in fits], dtype=np.int64),
+        ~np.isnan(gap),
+        np.array(pair_of, dtype=np.intp),
+        gap,
+    )
 
 
 @dataclass(frozen=True)
@@ -137,11 +164,8 @@ def joins_of(
             count = sum(record.source in chosen for record in fragments)
             pieces = 0 if size >= 1 else max(4, round(size * count))
             jobs.append(JoinsJob(folder, chosen, pieces, weights, candidates, kept))
-    parts = run_jobs(_joins, jobs, 0, "joins")
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    run_jobs(_make_joins, jobs, 0, "joins")
+    return all_joins([Joins.load(job.path) for job in jobs])
 
 
 def usual_features(folders: Sequence[Path], model: RingModel, seed: int, count: int = 2048) -> Bank:
@@ -161,61 +185,101 @@ def usual_features(folders: Sequence[Path], model: RingModel, seed: int, count: 
     return {"queries": np.concatenate(queries), "keys": np.concatenate(keys)}
 
 
-def _joins(job: JoinsJob) -> Joins:
+def _make_joins(job: JoinsJob) -> None:
     if job.path.is_file():
-        return Joins.load(job.path)
+        return
     model = load_model(job.weights)
     collection = read_collection(job.folder)
     step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
     method = RingMethod(model, step_px)
     chosen = part_of(collection, job.sources) if job.sources else collection
-    joins = collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates)
-    joins.save(job.path)
-    return joins
+    collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates).save(job.path)
 
 
-def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 6000) -> Verifier:
-    """Train the small networks: every fit is an example."""
+def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 4000) -> Verifier:
+    """Train the networks, a few pairs at a time: every fit is an example of right or wrong, every pair with a right fit
+    one of what to choose, every right fit one of a gap."""
     inputs = as_inputs(joins.evidence)
     mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + 1e-6
-    x = torch.from_numpy(((inputs - mean) / deviation).astype(np.float32))
-    y = torch.from_numpy(joins.right.astype(np.float32))
-    each = [_fit_network(x, y, rounds, _NETWORKS * seed + number) for number in range(_NETWORKS)]
-    weights = {name: np.stack([one[name] for one in each]) for name in each[0]}
-    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32), "gap": _fit_gap(joins)}
+    some = joins.points[:: max(1, len(joins.points) // 200_000)].astype(np.float32)
+    seam_mean, seam_deviation = some.mean(axis=0), some.std(axis=0) + 1e-3
+    x = ((inputs - mean) / deviation).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    network = new_network()
+    optimizer = torch.optim.AdamW(network.parameters(), 3e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, rounds, pct_start=0.1)
+    draw = _Draw(joins, rng)
+    with progress_bar() as bar:
+        for _ in bar.track(range(rounds), description="verifier"):
+            chosen, pair = draw()
+            points, lengths = packed(joins.seams(chosen))
+            seen = torch.from_numpy((points - seam_mean) / seam_deviation)
+            told = network(torch.from_numpy(x[chosen]), seen, torch.from_numpy(lengths))
+            loss = _judged(told, joins.right[chosen], pair, joins.gap[chosen])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    weights = {f"network.{name}": value.detach().numpy() for name, value in network.state_dict().items()}
+    weights |= {"mean": mean.astype(np.float32), "deviation": deviation.astype(np.float32)}
+    weights |= {"seam_mean": seam_mean, "seam_deviation": seam_deviation}
     return Verifier({**weights, "slope": np.ones(1, np.float32), "offset": np.zeros(1, np.float32)})
 
 
-def _fit_network(x: Tensor, y: Tensor, rounds: int, seed: int) -> dict[str, NDArray[np.float32]]:
-    """The weights of one network that tells y (P,) from x (P, E)."""
-    torch.manual_seed(seed)
-    layers = nn.ModuleDict(
-        {
-            "first": nn.Linear(x.shape[1], _HIDDEN),
-            "second": nn.Linear(_HIDDEN, _HIDDEN),
-            "last": nn.Linear(_HIDDEN, 1),
-        }
-    )
-    optimizer = torch.optim.AdamW(layers.parameters(), 3e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, rounds)
-    for _ in range(rounds):
-        chosen = torch.randint(len(x), (4096,))
-        h = functional.relu(layers["first"](x[chosen]))
-        h = functional.relu(layers["second"](h))
-        loss = functional.binary_cross_entropy_with_logits(layers["last"](h)[:, 0], y[chosen])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-    return {name: value.detach().numpy() for name, value in layers.state_dict().items()}
+class _Draw:
+    """Some pairs at random, a quarter of them with a right fit: there are few, and calibration corrects for it."""
+
+    def __init__(self, joins: Joins, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._order = np.argsort(joins.pair, kind="stable")
+        _, self._first, self._count = np.unique(joins.pair[self._order], return_index=True, return_counts=True)
+        some_right = np.add.reduceat(joins.right[self._order], self._first) > 0
+        self._kinds = [kind for kind in (np.flatnonzero(some_right), np.flatnonzero(~some_right)) if len(kind)]
+
+    def __call__(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Numbers (P,) of their fits, and which of the pairs (P,) each belongs to."""
+        shares = (1, 3) if len(self._kinds) == 2 else (4,)
+        drawn = np.concatenate(
+            [
+                self._rng.choice(kind, share * _PAIRS_AT_ONCE // 4)
+                for kind, share in zip(self._kinds, shares, strict=True)
+            ]
+        )
+        fits = [self._order[self._first[i] : self._first[i] + self._count[i]] for i in drawn]
+        return np.concatenate(fits), np.repeat(np.arange(len(drawn)), self._count[drawn])
 
 
-def _fit_gap(joins: Joins) -> NDArray[np.float32]:
-    """Least squares of the gap between worn pieces, from right fits."""
-    known = np.flatnonzero(np.isfinite(joins.gap))
-    x = gap_inputs([joins.evidence[i] for i in known])
-    ridge = 1e-3 * len(x) * np.eye(x.shape[1])
-    return np.linalg.solve(x.T @ x + ridge, x.T @ joins.gap[known]).astype(np.float32)
+def _judged(told: Tensor, right: NDArray[np.bool_], pair: NDArray[np.intp], gap: NDArray[np.float64]) -> Tensor:
+    """The loss of what was told (K, P, 2): right or wrong, which fit of its pair, and how far apart."""
+    y, group = torch.from_numpy(right), torch.from_numpy(pair)
+    loss = functional.binary_cross_entropy_with_logits(told[..., 0], y.float().expand(len(told), -1))
+    if not right.any():
+        return loss
+    every, best = (_log_sum(told[..., 0].masked_fill(hidden, -1e4), group) for hidden in (torch.zeros_like(y), ~y))
+    asked = torch.from_numpy(np.unique(pair[right]))
+    choice = (every[:, asked] - best[:, asked]).mean()
+    known = torch.from_numpy(np.flatnonzero(right))
+    wanted = torch.from_numpy(gap[right].astype(np.float32)).expand(len(told), -1)
+    return loss + _CHOICE_COUNTS * choice + _GAP_COUNTS * functional.smooth_l1_loss(told[:, known, 1], wanted)
+
+
+def _log_sum(logits: Tensor, group: Tensor) -> Tensor:
+    """(K, G): the logarithm of the sum of the exponentials of logits (K, P) of each group (P,)."""
+    index = group.expand(len(logits), -1)
+    nothing = torch.full((len(logits), int(group.max()) + 1), -1e4)
+    largest = nothing.scatter_reduce(1, index, logits.detach(), "amax")
+    total = torch.zeros_like(nothing).scatter_add(1, index, (logits - largest.gather(1, index)).exp())
+    return total.log() + largest
+
+
+def judge_all(verifier: Verifier, joins: Joins, at_once: int = 2048) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(P,), (P,): logit and gap of every fit."""
+    told = []
+    for first in range(0, len(joins.evidence), at_once):
+        chosen = np.arange(first, min(first + at_once, len(joins.evidence)))
+        told.append(verifier.judge([joins.evidence[i] for i in chosen], joins.seams(chosen)))
+    return np.concatenate([logit for logit, _ in told]), np.concatenate([gap for _, gap in told])
 
 
 def calibrate(verifier: Verifier, joins: Joins) -> Verifier:
@@ -223,7 +287,7 @@ def calibrate(verifier: Verifier, joins: Joins) -> Verifier:
 
     What counts is the likeliest fit of each pair: that is what is shown.
     """
-    logits = verifier.logits(joins.evidence)
+    logits, _ = judge_all(verifier, joins)
     best = best_fits(logits, joins.pair)
     x, y = logits[best], joins.right[best].astype(float)
 
@@ -247,7 +311,7 @@ def best_fits(logits: NDArray[np.float64], pair: NDArray[np.intp]) -> NDArray[np
 
 def report(verifier: Verifier, joins: Joins) -> dict[str, float]:
     """How good the likeliest fit of each pair is."""
-    logits = verifier.logits(joins.evidence)
+    logits, gaps = judge_all(verifier, joins)
     best = best_fits(logits, joins.pair)
     probability, right = 1 / (1 + np.exp(-logits[best])), joins.right[best]
     possible = len(np.unique(joins.pair[joins.right]))
@@ -259,6 +323,7 @@ def report(verifier: Verifier, joins: Joins) -> dict[str, float]:
         "with a right fit": float(possible),
         "chosen right": float(right.sum()),
         "ECE": round(expected_calibration_error(probability, right), 4),
+        "gap, mean error in steps": round(float(np.abs(gaps - joins.gap)[joins.right].mean()), 4),
     }
     crowds = np.round([joins.evidence[i].crowd for i in best], 3)
     for crowd in np.unique(crowds):
