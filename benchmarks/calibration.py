@@ -27,11 +27,9 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     given = parser.parse_args()
     truth = read_collection(given.collection)
-    joins = read_joins(given.run / "joins.jsonl")
+    joins = [join for join in read_joins(given.run / "joins.jsonl") if join.target_from_source is not None]
     said = np.array([join.probability for join in joins])
-    off_px = [
-        wrong_by_px(truth, join, join.target_from_source) for join in joins if join.target_from_source is not None
-    ]
+    off_px = [wrong_by_px(truth, join, join.target_from_source) for join in joins]
     right = np.array(off_px) < 2 * RIGHT_PX
     print(f"{len(said)} joins, {right.sum()} right; calibration error {expected_calibration_error(said, right):.4f}\n")
     print("| said | joins | said on average | right |\n|---|---|---|---|")

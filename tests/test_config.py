@@ -55,7 +55,7 @@ def test_differences_are_named() -> None:
 
 
 def test_every_wear_level_exists() -> None:
-    assert list(WEAR_LEVELS) == ["none", "scanned", "light", "medium", "heavy"]
+    assert list(WEAR_LEVELS) == ["none", "scanned", "light", "medium", "heavy", "sherds"]
 
 
 def test_settings_of_stages() -> None:

@@ -77,7 +77,7 @@ def test_every_slice_can_be_made(pictures: Path, tmp_path: Path) -> None:
     first = first_pictures(turned, 1)
     assert {record.source for record in first.fragments} == {"one"} and len(first.pairs) < len(turned.pairs)
     # Slices that are torn alike share the pieces; each seed has its own.
-    assert len(list((tmp_path / "torn").iterdir())) == 7
+    assert len(list((tmp_path / "torn").iterdir())) == 8
 
 
 def test_colours_are_gone_before_anyone_looks(pictures: Path, tmp_path: Path) -> None:
