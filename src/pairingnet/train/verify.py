@@ -33,7 +33,7 @@ from pairingnet.types import TruePair
 _RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth, on average, but for a gap
 _GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
 _LEAST_CONTACT = 3  # points
-_PAIRS_AT_ONCE = 96
+_PAIRS_AT_ONCE = 160
 _CHOICE_COUNTS = 0.1  # how much choosing the right fit counts beside right and wrong
 _GAP_COUNTS = 0.05  # and a step of gap
 
@@ -196,7 +196,7 @@ def _make_joins(job: JoinsJob) -> None:
     collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates).save(job.path)
 
 
-def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 4000) -> Verifier:
+def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 7000) -> Verifier:
     """Train the networks, a few pairs at a time: every fit is an example of right or wrong, every pair with a right fit
     one of what to choose, every right fit one of a gap."""
     inputs = as_inputs(joins.evidence)
@@ -228,7 +228,7 @@ def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 4000) -> Verifier:
 
 
 class _Draw:
-    """Some pairs at random, a quarter of them with a right fit: there are few, and calibration corrects for it."""
+    """Some pairs at random, an eighth of them with a right fit: there are few, and calibration corrects for it."""
 
     def __init__(self, joins: Joins, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -239,10 +239,10 @@ class _Draw:
 
     def __call__(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Numbers (P,) of their fits, and which of the pairs (P,) each belongs to."""
-        shares = (1, 3) if len(self._kinds) == 2 else (4,)
+        shares = (1, 7) if len(self._kinds) == 2 else (8,)
         drawn = np.concatenate(
             [
-                self._rng.choice(kind, share * _PAIRS_AT_ONCE // 4)
+                self._rng.choice(kind, share * _PAIRS_AT_ONCE // 8)
                 for kind, share in zip(self._kinds, shares, strict=True)
             ]
         )
