@@ -150,6 +150,7 @@ def measure(
         (source.strip.tangents, target.strip.tangents),
         (source.look, target.look),
         (source.grey, target.grey),
+        _EVERY,
     )
     touches = np.hypot(near.gap_px, near.along_px) < _REACH * step
     rows, columns, odds = near.rows[touches], near.columns[touches], odds[touches]

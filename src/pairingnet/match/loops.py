@@ -163,9 +163,10 @@ def along_seam(
     tangents: tuple[Floats, Floats],
     looks: tuple[NDArray[np.float32], NDArray[np.float32]],
     greys: tuple[NDArray[np.float32], NDArray[np.float32]],
+    every: int,
 ) -> Any:
-    """(K, 12 + D) float32: what each point of a contact shows. odds (K,); of both contours tangents (N, 2), colours
-    looks (N, D, 3) in [0, 1] at D depths, and greys (N, 3): at the edge, how it changes inwards and along."""
+    """(K, 12 + D) float32: what every n-th point of a contact shows. odds (K,); of both contours tangents (N, 2),
+    colours looks (N, D, 3) in [0, 1] at D depths, and greys (N, 3): at the edge, how it changes inwards and along."""
     depths = looks[0].shape[1]
     seen = np.zeros((len(rows), 12 + depths), np.float32)
     mean_a = mean_b = 0.0
@@ -181,7 +182,7 @@ def along_seam(
         seen[k, 4], seen[k, 5] = greys[0][i, 0] - mean_a, greys[1][j, 0] - mean_b
         seen[k, 6], seen[k, 7] = greys[0][i, 1], greys[1][j, 1]
         seen[k, 8], seen[k, 9] = greys[0][i, 2], greys[1][j, 2]
-        seen[k, 10] = k > 0 and i - rows[k - 1] > 2
+        seen[k, 10] = k > 0 and i - rows[k - 1] > every
         seen[k, 11] = np.log(len(rows))
         for depth in range(depths):
             for channel in range(3):
