@@ -95,12 +95,9 @@ def judge(truth: Collection, solution: Solution) -> Judged:
 
 def wrong_by_px(truth: Collection, join: PairMatch, placed: Rigid2D | None) -> float:
     """How far from its true place the shared contour of a join lies; infinite for pieces of different pictures."""
-    source, target = truth.by_id[join.source], truth.by_id[join.target]
-    if placed is None or source.source != target.source:
+    true = truth.lies(join.source, join.target)
+    if placed is None or true is None:
         return float("inf")
-    if source.canvas_from_fragment is None or target.canvas_from_fragment is None:
-        return float("inf")
-    true = target.canvas_from_fragment.inverse() @ source.canvas_from_fragment
     shared = join.points[:, 0] if len(join.points) else np.zeros((1, 2))
     return float(np.linalg.norm(placed.apply(shared) - true.apply(shared), axis=1).mean())
 

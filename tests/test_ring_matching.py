@@ -283,6 +283,14 @@ def test_a_right_fit_is_right_whatever_gap_it_has_closed(
     assert 4 < np.median(found) < 7
 
 
+def test_neighbours_that_share_little_contour_are_right_as_well(torn: Collection) -> None:
+    """They are not among the true pairs; a verifier that learned them as wrong would doubt every short seam."""
+    method = RingMethod(load_model(), step_px=1.5)
+    few = few_of(torn, 5)
+    listed, unlisted = (collect_joins(each, method, 5) for each in (few, replace(few, pairs=())))
+    assert listed.right.sum() == unlisted.right.sum() >= 4
+
+
 def test_a_few_pieces_hang_together(torn: Collection) -> None:
     few = few_of(torn, 4)
     assert len(few) == 4 and len(few.pairs) >= 3

@@ -4,12 +4,13 @@ Every join has a rival story: how its two pieces would lie if the other joins of
 The chain of joins that tells it is as sure as its weakest link. A join that the chain agrees with gains that much
 log-odds (doubtful ones that close a loop of three gain more: `loops.py`), one that it contradicts loses it. Between
 groups the story is told by pieces: where a join would lay pieces on each other, it contradicts the joins that hold
-those pieces.
+those pieces, and where it would make neighbours of pieces that no join speaks of, their silence counts
+(`silence.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions, off_px
 from pairingnet.assemble.loops import confirmed
+from pairingnet.assemble.silence import Silence, brought_together, silence_in
 from pairingnet.geometry import Rigid2D
 from pairingnet.types import Assembly, Group, PairMatch
 
@@ -33,13 +35,13 @@ def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -
     chains = [Chains(group) for group in assembly.groups]
     matches = list(matches)
     usable = [m for m in matches if m.target_from_source is not None and m.probability >= table.settings.weakest]
-    by_loops = confirmed(table, usable)
+    by_loops, silence = confirmed(table, usable), silence_in(table, assembly)
     sure, laid = {}, {}
     for match in usable:
         pair = frozenset((match.source, match.target))
         one, other = group_of.get(match.source), group_of.get(match.target)
         if one is None or one != other:
-            sure[pair] = match.score - _contradiction(table, assembly, chains, match, one, other)
+            sure[pair] = match.score - _against_merging(table, assembly, chains, silence, match, (one, other))
         elif agrees(table, match, assembly.groups[one].poses):
             by_chain = match.score + chains[one].without(match.source, match.target)
             sure[pair] = max(by_chain, by_loops.get(pair, by_chain))
@@ -73,19 +75,22 @@ def _as_laid(table: Table, match: PairMatch, group: Group) -> PairMatch:
     return match if off_px(match, placed) < _NEARLY * table.step_px else replace(match, target_from_source=placed)
 
 
-def _contradiction(
+def _against_merging(
     table: Table,
     assembly: Assembly,
     chains: list[Chains],
+    silence: Silence,
     match: PairMatch,
-    one: int | None,
-    other: int | None,
+    groups: Sequence[int | None],
 ) -> float:
-    """How sure the chains are whose pieces would lie on each other if this join brought its groups together."""
+    """Log-odds against a join that would bring two groups together: how sure the chains are whose pieces would lie on
+    each other then, and neighbours that no join speaks of."""
+    one, other = groups
     own = assembly.groups[one].poses if one is not None else {match.source: Rigid2D()}
     fixed = assembly.groups[other].poses if other is not None else {match.target: Rigid2D()}
+    moved = carried_over(match, own, fixed)
     surest = 0.0
-    for name, beside in collisions(table, carried_over(match, own, fixed), fixed):
+    for name, beside in collisions(table, moved, fixed):
         links = [_MOST]
         if one is not None and name != match.source:
             links.append(chains[one].between(name, match.source))
@@ -93,7 +98,8 @@ def _contradiction(
             links.append(chains[other].between(beside, match.target))
         if len(links) > 1:  # where the two pieces themselves overlap, their own evidence has said so
             surest = max(surest, min(links))
-    return surest
+    silent = brought_together(table, moved, fixed) - {frozenset((match.source, match.target))}
+    return surest - silence.log_odds(moved, fixed, len(silent))
 
 
 class Chains:

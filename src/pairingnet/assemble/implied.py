@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 
 from pairingnet.assemble.belief import Chains
-from pairingnet.assemble.layout import Poses, Table, agrees, box_of, seam_of
+from pairingnet.assemble.layout import Table, agrees, boxes_meet, seam_of, within
 from pairingnet.types import Assembly, Group, PairMatch
 
 _LEAST = 8.0  # steps of contact; along less, only two corners meet
@@ -41,7 +41,7 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
         if agrees(table, match, group.poses)
     }
     chains = Chains(group)
-    for a, b in _near(table, group.poses):
+    for a, b in within(group.poses, boxes_meet(table, group.poses, group.poses, table.reach_px)):
         if frozenset((a, b)) in said:
             continue
         pose = group.poses[b].inverse() @ group.poses[a]
@@ -59,14 +59,3 @@ def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> I
             probability=probability,
             evidence={"implied": 1.0, "contact_px": round(contact_px, 1)},
         )
-
-
-def _near(table: Table, poses: Poses) -> Iterator[tuple[str, str]]:
-    """Pairs of pieces whose boxes meet."""
-    names, reach_px = list(poses), table.reach_px
-    boxes = [box_of(table.outlines[name], pose) for name, pose in poses.items()]
-    low, high = (np.stack(corner) for corner in zip(*boxes, strict=True))
-    for i, name in enumerate(names[:-1]):
-        rest = slice(i + 1, None)
-        meets = ((low[rest] - reach_px < high[i]) & (high[rest] + reach_px > low[i])).all(axis=1)
-        yield from ((name, names[i + 1 + j]) for j in np.flatnonzero(meets))

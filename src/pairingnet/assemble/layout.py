@@ -72,19 +72,37 @@ def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid
 def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, str]]:
     """Which moved pieces would lie on which fixed ones."""
     allowed_px = table.settings.allowed * table.step_px
-    boxes = {name: box_of(table.outlines[name], pose) for name, pose in fixed.items()}
-    for name, pose in moved.items():
-        low, high = box_of(table.outlines[name], pose)
-        for beside, (other_low, other_high) in boxes.items():
-            if (low + allowed_px > other_high).any() or (other_low + allowed_px > high).any():
-                continue
-            beside_from_name = fixed[beside].inverse() @ pose
-            deep_px = overlap_penalty(table.outlines[name], table.outlines[beside], beside_from_name, allowed_px)
-            if deep_px > table.settings.overlap * table.step_px:
-                yield name, beside
+    for name, beside in boxes_meet(table, moved, fixed, -allowed_px):
+        beside_from_name = fixed[beside].inverse() @ moved[name]
+        deep_px = overlap_penalty(table.outlines[name], table.outlines[beside], beside_from_name, allowed_px)
+        if deep_px > table.settings.overlap * table.step_px:
+            yield name, beside
 
 
-def box_of(outline: Outline, pose: Rigid2D) -> tuple[Points, Points]:
-    """The lowest and the highest coordinates of a placed piece."""
-    points = pose.apply(outline.points[::4])
-    return points.min(axis=0), points.max(axis=0)
+def touching(table: Table, moved: Poses, fixed: Poses, least_px: float) -> Iterator[tuple[str, str]]:
+    """Which moved pieces would touch which fixed ones, along so much contour."""
+    for name, beside in boxes_meet(table, moved, fixed, table.reach_px):
+        if seam_of(table, name, beside, fixed[beside].inverse() @ moved[name])[1] >= least_px:
+            yield name, beside
+
+
+def boxes_meet(table: Table, moved: Poses, fixed: Poses, margin_px: float) -> Iterator[tuple[str, str]]:
+    """Moved and fixed pieces whose boxes come so near to each other (below 0: lie so deep in each other)."""
+    low, high = _boxes(table, moved)
+    other_low, other_high = _boxes(table, fixed)
+    names = list(fixed)
+    for i, name in enumerate(moved):
+        meets = ((other_low - margin_px <= high[i]) & (low[i] - margin_px <= other_high)).all(axis=1)
+        yield from ((name, names[j]) for j in np.flatnonzero(meets))
+
+
+def within(poses: Poses, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Of pairs of pieces of one group, each once, and none of a piece with itself."""
+    number = {name: i for i, name in enumerate(poses)}
+    yield from ((a, b) for a, b in pairs if number[a] < number[b])
+
+
+def _boxes(table: Table, poses: Poses) -> tuple[Points, Points]:
+    """(N, 2), (N, 2): the lowest and the highest coordinates of placed pieces."""
+    placed = [pose.apply(table.outlines[name].points[::4]) for name, pose in poses.items()]
+    return np.stack([points.min(axis=0) for points in placed]), np.stack([points.max(axis=0) for points in placed])

@@ -1,6 +1,7 @@
 """Pair matches -> groups of placed fragments: the surest joins first, and never a piece by force.
 
-A join is taken where the pieces do not lie on each other, and where it is not contradicted by other joins as sure.
+A join is taken where the pieces do not lie on each other, where it is not contradicted by other joins as sure, and
+where not too many pieces would become neighbours that no join speaks of.
 Joins that close a loop confirm each other: together they may carry a piece that none of them would alone.
 What a person has decided holds whatever else speaks against it.
 """
@@ -15,6 +16,7 @@ import numpy as np
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
 from pairingnet.assemble.loops import Pair, confirmed, log_odds_together
 from pairingnet.assemble.poses import settle_poses, straightened
+from pairingnet.assemble.silence import Silence, brought_together
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.match.contact import Outline
@@ -34,6 +36,7 @@ class _Board:
     poses: dict[int, dict[str, Rigid2D]] = field(default_factory=dict)
     held: dict[int, list[PairMatch]] = field(default_factory=dict)
     body_of: dict[str, str] = field(default_factory=dict)
+    silence: Silence = field(default_factory=Silence)
 
     def settle(self, number: int) -> None:
         self.poses[number] = settle_poses(self.poses[number], self.held[number], self.table.step_px, self.body_of)
@@ -119,12 +122,19 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
                     against += match.score
     sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
     sure = max(sure, board.by_loops.get(frozenset((join.source, join.target)), sure)) - against
-    decided = join.score >= _SURE
+    decided, least = join.score >= _SURE, board.table.settings.log_odds
+    if not decided and sure < least:
+        return False
+    near = brought_together(board.table, moved, board.poses[other])
+    silent = len(near - {frozenset((match.source, match.target)) for match in agreeing})
     if not decided:
-        if sure < board.table.settings.log_odds or any(collisions(board.table, moved, board.poses[other])):
+        if sure + board.silence.log_odds(moved, board.poses[other], silent) < least:
+            return False
+        if any(collisions(board.table, moved, board.poses[other])):
             return False
         if any(_would_hold(board, match, one, other, together) for match in board.rejected):
             return False
+    board.silence.note(len(near), silent)
     _unite(board, one, other, moved, agreeing)
     if len(agreeing) > 1:
         board.settle(other)

@@ -86,6 +86,14 @@ class Collection:
             )
         return canvas_from_target.inverse() @ canvas_from_source
 
+    def lies(self, source: str, target: str) -> Rigid2D | None:
+        """target_from_source of any two fragments, neighbours or not; None: they are of different pictures, or nobody
+        knows."""
+        one, other = self.by_id[source], self.by_id[target]
+        if one.source != other.source or one.canvas_from_fragment is None or other.canvas_from_fragment is None:
+            return None
+        return other.canvas_from_fragment.inverse() @ one.canvas_from_fragment
+
 
 def read_collection(folder: str | Path) -> Collection:
     """Open a collection folder (or its collection.json). Images are read when asked for."""

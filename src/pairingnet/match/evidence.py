@@ -20,6 +20,7 @@ from pairingnet.match.contact import Outline, as_pose, contact
 from pairingnet.prepare.strip import SAMPLES, Strip
 
 _CHANCE = 2.0  # how much better than the usual the best of a contour is by chance
+LEAST_CONTACT = 3  # points that touch; fewer tell nothing
 _REACH = 2.5  # steps; points nearer than that touch
 _FAR = 6.0  # steps; so far across a gap the network that looks along the seam sees
 _EVERY = 2  # of its points
@@ -154,7 +155,7 @@ def measure(
     )
     touches = np.hypot(near.gap_px, near.along_px) < _REACH * step
     rows, columns, odds = near.rows[touches], near.columns[touches], odds[touches]
-    if len(rows) < 3:
+    if len(rows) < LEAST_CONTACT:
         return rows, columns, Evidence(support=support, overlap=overlap_steps, crowd=crowd), seam
     apart = np.abs(near.gap_px[touches])
     loose = float(np.median(apart) / step)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.match.contact import Outline, overlap_penalty, refine
-from pairingnet.match.evidence import Evidence, Side, agreements, measure
+from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.ring import KEY, QUERY, pack_strips
@@ -156,10 +156,11 @@ class RingMethod:
         """How two fragments fit."""
         found, fits = self.fits(source, target)
         if not fits:
-            return PairMatch(source.id, target.id, None, reason=f"only {len(found)} points look alike")
+            why = "nothing that looks alike touches" if len(found) > 1 else f"only {len(found)} points look alike"
+            return PairMatch(source.id, target.id, None, reason=why)
         best = fits[0]
         step = max(source.side.strip.step_px, target.side.strip.step_px)
-        gap = best.gap if best.gap >= _LEAST_GAP and len(best.rows) else 0.0
+        gap = best.gap if best.gap >= _LEAST_GAP else 0.0
         return PairMatch(
             source.id,
             target.id,
@@ -211,7 +212,9 @@ class RingMethod:
             start = hypothesis.target_from_source
             pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
-            fits.append(Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap)))
+            laid_out = Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap))
+            if len(laid_out.rows) >= LEAST_CONTACT:  # along less there is nothing to judge it by
+                fits.append(laid_out)
         logit, gap = self.verifier.judge([fit.evidence for fit in fits], [fit.seam for fit in fits])
         judged = [replace(fit, logit=float(logit[i]), gap=float(gap[i])) for i, fit in enumerate(fits)]
         return found, sorted(judged, key=lambda fit: -fit.logit)

@@ -137,13 +137,9 @@ def _of_picture(
     right: list[Drawing] = []
     wrong: list[Drawing] = []
     for a, b in combinations(pieces, 2):
-        canvas_from_a, canvas_from_b = (collection.by_id[name].canvas_from_fragment for name in (a, b))
+        true = collection.lies(a, b)
         for found in find_candidates(pieces[a].piece, pieces[b].piece, candidates):
-            near = (
-                canvas_from_a is not None
-                and canvas_from_b is not None
-                and is_right(found.target_from_source, canvas_from_b.inverse() @ canvas_from_a, settings)
-            )
+            near = true is not None and is_right(found.target_from_source, true, settings)
             drawing = Drawing(pieces[a], pieces[b], found.target_from_source, found.line[:, 0])
             (right if near else wrong).append(drawing)
     return right, wrong

@@ -19,6 +19,7 @@ from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.engine.local import progress_bar
 from pairingnet.evaluate.metrics import expected_calibration_error
+from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
@@ -28,11 +29,9 @@ from pairingnet.match.verify import NAMES, Verifier, as_inputs, new_network, pac
 from pairingnet.match.weights import Bank, RingModel, load_model
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
-from pairingnet.types import TruePair
 
 _RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth, on average, but for a gap
 _GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
-_LEAST_CONTACT = 3  # points
 _PAIRS_AT_ONCE = 160
 _CHOICE_COUNTS = 0.1  # how much choosing the right fit counts beside right and wrong
 _GAP_COUNTS = 0.05  # and a step of gap
@@ -93,8 +92,7 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
     """Lay all pairs of a small collection on each other; of a large one all true pairs, and the best candidates."""
     features = method.know(list(method.features(load_fragments(collection))))
     number = {record.id: i for i, record in enumerate(collection.fragments)}
-    true = {(number[pair.source], number[pair.target]): pair for pair in collection.pairs}
-    asked = set(true)
+    asked = {(number[pair.source], number[pair.target]) for pair in collection.pairs}
     if len(features) <= SolveSettings().all_pairs_up_to:
         others = list(combinations(range(len(features)), 2))
     else:
@@ -105,10 +103,11 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
     missing: list[float] = []
     pair_of: list[int] = []
     for place, (a, b) in enumerate(sorted(asked)):
-        pair = true.get((a, b))
+        # Neighbours that share too little contour to be among the true pairs are right where they lie right.
+        true = collection.lies(features[a].id, features[b].id)
         for fit in method.fits(features[a], features[b])[1]:
             fits.append(fit)
-            missing.append(_missing_gap(collection, pair, features[a], features[b], fit) if pair else float("nan"))
+            missing.append(float("nan") if true is None else _missing_gap(true, features[a], features[b], fit))
             pair_of.append(place)
     gap = np.array(missing)
     return Joins(
@@ -361,13 +360,11 @@ def few_of(collection: Collection, count: int) -> Collection:
     return replace(collection, fragments=kept, pairs=pairs)
 
 
-def _missing_gap(collection: Collection, pair: TruePair, source: RingFeatures, target: RingFeatures, fit: Fit) -> float:
+def _missing_gap(true: Rigid2D, source: RingFeatures, target: RingFeatures, fit: Fit) -> float:
     """How much farther apart than in a fit the pieces lie in truth, across the contact, on average, in steps; NaN: the
     fit is wrong. A fit closes the gap that wear has left, and is right all the same."""
-    if len(fit.rows) < _LEAST_CONTACT:
-        return float("nan")
     touching = source.points[fit.rows]
-    moved = collection.target_from_source(pair).apply(touching) - fit.target_from_source.apply(touching)
+    moved = true.apply(touching) - fit.target_from_source.apply(touching)
     moved /= source.side.strip.step_px
     outwards = -target.side.strip.normals[fit.columns]
     gap = float((moved * outwards).sum(axis=1).mean())

@@ -1,0 +1,97 @@
+"""Whole groups are not joined by one seam where their other pieces would be neighbours, and say nothing."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from pairingnet.assemble.layout import Table
+from pairingnet.assemble.silence import Silence, brought_together, silence_in
+from pairingnet.assemble.together import put_together
+from pairingnet.config import AssembleSettings, SolveSettings
+from pairingnet.geometry import Rigid2D, resample_closed
+from pairingnet.match.contact import Outline
+from pairingnet.types import Assembly, PairMatch
+
+STEP_PX, EDGE_PX = 3.0, 120
+BLOCKS, ROWS, COLUMNS = "ab", range(3), range(3)
+SQUARE = resample_closed(np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=float) * EDGE_PX, 1.0)
+Place = tuple[str, int, int]
+
+
+def name(place: Place) -> str:
+    return "".join(map(str, place))
+
+
+OUTLINES = {name(place): Outline(SQUARE) for place in product(BLOCKS, ROWS, COLUMNS)}
+
+
+def beside(one: Place, other: Place, logit: float) -> PairMatch:
+    """A join of squares: the second lies to the right of the first where they are in the same row, else below it."""
+    right = one[1] == other[1]
+    along = np.arange(10, EDGE_PX - 10, 4.0)
+    edge = np.full_like(along, EDGE_PX)
+    seam = np.stack([edge, along] if right else [along, edge], axis=1)
+    pose = Rigid2D(0.0, -EDGE_PX, 0.0) if right else Rigid2D(0.0, 0.0, -EDGE_PX)
+    points = np.stack([seam, pose.apply(seam)], axis=1)
+    return PairMatch(name(one), name(other), pose, logit, points, probability=float(1 / (1 + np.exp(-logit))))
+
+
+def blocks(loops: bool = True) -> list[PairMatch]:
+    """Two pictures of nine squares; without loops only so many joins as hold them together."""
+    across = [beside((b, i, j), (b, i, j + 1), 4.0) for b in BLOCKS for i in ROWS for j in COLUMNS[:-1]]
+    down = [
+        beside((b, i, j), (b, i + 1, j), 4.0) for b in BLOCKS for i in ROWS[:-1] for j in COLUMNS if loops or j == 0
+    ]
+    return across + down
+
+
+def border(row: int, logit: float = 2.0) -> PairMatch:
+    return beside(("a", row, 2), ("b", row, 0), logit)
+
+
+def solved(joins: list[PairMatch]) -> tuple[dict[frozenset[str], PairMatch], Assembly]:
+    matches, assembly = put_together(OUTLINES, joins, STEP_PX, SolveSettings())
+    return {frozenset((match.source, match.target)): match for match in matches}, assembly
+
+
+def test_one_seam_does_not_join_two_pictures() -> None:
+    matches, assembly = solved([*blocks(), border(1)])
+    assert sorted(map(len, assembly.groups)) == [9, 9]
+    assert matches[frozenset(("a12", "b10"))].probability < 0.5  # .88 before the silence beside it was heard
+
+
+def test_where_neighbours_are_often_silent_one_seam_is_enough() -> None:
+    assert sorted(map(len, solved([*blocks(loops=False), border(1)])[1].groups)) == [18]
+
+
+def test_seams_that_all_speak_join_groups() -> None:
+    assert sorted(map(len, solved([*blocks(), *map(border, ROWS)])[1].groups)) == [18]
+
+
+def test_a_single_piece_needs_no_second_word() -> None:
+    """It would touch two pieces, of which one says nothing."""
+    left_out = ("a", 1, 2)
+    kept = [join for join in blocks() if name(left_out) not in (join.source, join.target)]
+    assert sorted(map(len, solved([*kept, beside(("a", 1, 1), left_out, 2.0)])[1].groups)) == [9, 9]
+
+
+def test_silence_is_learned_from_groups() -> None:
+    table = Table(OUTLINES, AssembleSettings(), STEP_PX)
+    talking, quiet = (silence_in(table, solved(blocks(loops))[1]) for loops in (True, False))
+    start = Silence()
+    assert talking.silent == start.silent and talking.neighbours == start.neighbours + 2 * (12 - 8)
+    assert quiet.silent == quiet.neighbours - start.neighbours + start.silent == start.silent + 2 * (12 - 8)
+
+
+@pytest.mark.parametrize("gap_px, count", [(0.0, 3), (200.0, 0)])
+def test_who_would_be_neighbours(gap_px: float, count: int) -> None:
+    table = Table(OUTLINES, AssembleSettings(), STEP_PX)
+    fixed, moved = (
+        {name((b, i, j)): Rigid2D(0.0, j * EDGE_PX + off_px, i * EDGE_PX) for i in ROWS for j in COLUMNS}
+        for b, off_px in (("a", 0.0), ("b", 3 * EDGE_PX + gap_px))
+    )
+    near = brought_together(table, moved, fixed)
+    assert near == {frozenset((f"a{i}2", f"b{i}0")) for i in range(count)}
