@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from pairingnet import stages
 from pairingnet.config import WEAR_LEVELS, RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
-from pairingnet.geometry import Rigid2D
+from pairingnet.geometry import Rigid2D, resample_closed
 from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.images import write_png
 from pairingnet.match import loops
@@ -97,6 +97,17 @@ def test_refining_meets_the_contours_to_a_fraction_of_a_pixel(torn: Collection, 
         better += off_px(found, true, seam) < 0.6
         assert len(contact(source, target, true, 2.0)) > 0.7 * torn.pairs[number].overlap_px
     assert better >= 7
+
+
+def test_a_seam_that_gapes_at_one_end_does_not_turn_the_pieces() -> None:
+    """Of the right square's left edge a wedge is gone, 5 px wide above and nothing in the middle."""
+    whole = Outline(resample_closed(np.array([[0, 0], [200, 0], [200, 200], [0, 200]], dtype=float), 1.0))
+    worn = Outline(
+        resample_closed(np.array([[205, 0], [400, 0], [400, 200], [200, 200], [200, 100]], dtype=float), 1.0)
+    )
+    below = np.stack([np.full(9, 200.0), np.linspace(110, 190, 9)], axis=1)
+    found = refine(whole, worn, Rigid2D(), (below, below, np.ones(9)), 8.0)
+    assert np.degrees(abs(found.angle_rad)) < 0.5  # 1.4 where what gapes pulls as much as what overlaps pushes
 
 
 def test_the_grid_finds_the_nearest_point(pieces: list[Fragment], rng: np.random.Generator) -> None:

@@ -158,7 +158,7 @@ def measure(
     if len(rows) < LEAST_CONTACT:
         return rows, columns, Evidence(support=support, overlap=overlap_steps, crowd=crowd), seam
     apart = np.abs(near.gap_px[touches])
-    loose = float(np.median(apart) / step)
+    loose = float(np.partition(apart, len(apart) // 2)[len(apart) // 2] / step)  # np.median is ten times slower
     evidence = Evidence(
         support=support,
         agreement=float(odds.sum()),

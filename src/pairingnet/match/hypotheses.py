@@ -41,9 +41,13 @@ class Hypothesis:
     inliers: NDArray[np.intp]
 
 
-def likely_correspondences(logits: NDArray[np.float32], most: int, least: float) -> Correspondences:
-    """The best partner of every row and of every column of logits (N, M), by the dual softmax."""
-    exponential = np.exp(np.maximum(logits - logits.max(), -80))  # less would be nothing, and divide by it
+def likely_correspondences(
+    logits: NDArray[np.float32], most: int, least: float, sharper: float = 1.0
+) -> Correspondences:
+    """The best partner of every row and of every column of logits (N, M), by the dual softmax of so many times them."""
+    exponential = sharper * (logits - logits.max())
+    np.maximum(exponential, -80, out=exponential)  # less would be nothing, and divide by it
+    np.exp(exponential, out=exponential)
     rows, columns, values = best_partners(
         exponential, 1 / exponential.sum(axis=1, dtype=np.float32), 1 / exponential.sum(axis=0, dtype=np.float32)
     )

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 Ground = tuple[Floats, Floats, NDArray[np.int32], Floats, float]
 
 OPPOSED = -0.6  # cosine between the tangents of contours that touch
+OVERLAPS, GAPES = 3.0, 1.0  # usual distances; what overlaps, or gapes, so far counts for a quarter
 
 # A cell's number is that of the nearest cell with a contour point, by distances that OpenCV gives within 2 %; place and
 # point lie anywhere in their cells (half a diagonal each, and the same again for the cell that was the nearer one).
@@ -216,6 +217,8 @@ def slide(
     """Turn and shift until the contours meet, or are `gap` apart: point to line along the contact, held by anchors.
 
     held (K, 2) of the piece that moves belong at holders (K, 2) of the ground, by weight (K,).
+    Pieces may have lost something of their edge, and gape there; they cannot lie on each other. So what overlaps pushes
+    them apart, and what gapes pulls less.
     """
     target, target_tangents = ground[0], ground[1]
     pose = start.copy()
@@ -239,7 +242,8 @@ def slide(
         sigma = max(0.5, np.abs(move - usual).mean())
         left, right = 1e-9 * np.eye(3), np.zeros(3)
         for k in range(count):
-            trust = 1 / (1 + (move[k] / (3 * sigma)) ** 2) ** 2
+            bears = GAPES if move[k] > 0 else OVERLAPS
+            trust = 1 / (1 + (move[k] / (bears * sigma)) ** 2) ** 2
             j = columns[k]
             _add(left, right, spin[k], -target_tangents[j, 1], target_tangents[j, 0], move[k], trust)
         for k in range(len(held)):

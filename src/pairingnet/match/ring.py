@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg.blas import sgemm
 
 from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D
@@ -27,6 +28,8 @@ from pairingnet.types import Fragment, PairMatch
 # Similarity to log-odds. The network's own factor grows as long as it is trained (36, then 75); all that follows counts
 # in these units, so they stay.
 _SCALE = 36.0
+# Correspondences are told apart more sharply, nearer to the network's own factor: a blurred one proposes nothing.
+_SHARPER = 2.0
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
 _KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
@@ -190,7 +193,7 @@ class RingMethod:
         hopeless = chosen.worn_hopeless if worn else chosen.hopeless
         step = max(source.side.strip.step_px, target.side.strip.step_px)
         logits = self.logits(source.side, target.side)
-        found = likely_correspondences(logits, chosen.most_points, chosen.least)
+        found = likely_correspondences(logits, chosen.most_points, chosen.least, _SHARPER)
         hypotheses = propose(
             found,
             (source.points, source.tangents),
@@ -221,10 +224,10 @@ class RingMethod:
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
-        both = source.queries @ target.keys.T
-        both += source.keys @ target.queries.T
-        both *= 0.5 * self.scale
-        return np.asarray(both)
+        # Both sums in one array, and the factor with them; Fortran's arrays are the transposed of these.
+        half = 0.5 * self.scale
+        asking = sgemm(half, target.keys.T, source.queries.T, trans_a=True)
+        return np.asarray(sgemm(half, target.queries.T, source.keys.T, 1.0, asking, trans_a=True, overwrite_c=True).T)
 
 
 def _some(own: Sequence[NDArray[np.float32]], rng_seed: int = 0) -> NDArray[np.float32]:
