@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pairingnet.assemble.layout import Table, agrees, carried_over, collisions
+from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
 from pairingnet.assemble.loops import Pair, confirmed, log_odds_together
 from pairingnet.assemble.poses import settle_poses, straightened
 from pairingnet.assemble.silence import Silence, brought_together
@@ -109,28 +109,19 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
     if one == other:
         return True
     # The group of the target stays; that of the source moves.
-    moved = carried_over(join, board.poses[one], board.poses[other])
-    together = {**board.poses[other], **moved}
-    against = 0.0
-    agreeing = []
-    for name in moved:
-        for beside in board.poses[other]:
-            for match in between.get(frozenset((name, beside)), ()):
-                if agrees(board.table, match, together):
-                    agreeing.append(match)
-                elif match.score > 0:
-                    against += match.score
+    fixed = board.poses[other]
+    moved = carried_over(join, board.poses[one], fixed)
+    together = {**fixed, **moved}
+    agreeing, against = _said(board.table, between, moved, fixed)
     sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
     sure = max(sure, board.by_loops.get(frozenset((join.source, join.target)), sure)) - against
     decided, least = join.score >= _SURE, board.table.settings.log_odds
-    if not decided and sure < least:
+    if not decided and sure < least:  # most end here, before anything is laid on anything
         return False
-    near = brought_together(board.table, moved, board.poses[other])
+    near = brought_together(board.table, moved, fixed)
     silent = len(near - {frozenset((match.source, match.target)) for match in agreeing})
     if not decided:
-        if sure + board.silence.log_odds(moved, board.poses[other], silent) < least:
-            return False
-        if any(collisions(board.table, moved, board.poses[other])):
+        if sure + board.silence.log_odds(moved, fixed, silent) < least or any(collisions(board.table, moved, fixed)):
             return False
         if any(_would_hold(board, match, one, other, together) for match in board.rejected):
             return False
@@ -139,6 +130,22 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
     if len(agreeing) > 1:
         board.settle(other)
     return True
+
+
+def _said(
+    table: Table, between: Mapping[frozenset[str], list[PairMatch]], moved: Poses, fixed: Poses
+) -> tuple[list[PairMatch], float]:
+    """The joins between two groups that agree with a merge, and how sure those are that do not."""
+    together = {**fixed, **moved}
+    agreeing, against = [], 0.0
+    for name in moved:
+        for beside in fixed:
+            for match in between.get(frozenset((name, beside)), ()):
+                if agrees(table, match, together):
+                    agreeing.append(match)
+                elif match.score > 0:
+                    against += match.score
+    return agreeing, against
 
 
 def _would_hold(board: _Board, rejected: PairMatch, one: int, other: int, together: Mapping[str, Rigid2D]) -> bool:
