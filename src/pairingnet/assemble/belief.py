@@ -106,6 +106,7 @@ class Chains:
     """The joins that hold a group, as a graph; answers how sure the surest chain between two pieces is."""
 
     def __init__(self, group: Group) -> None:
+        self.group = group
         self.number = {name: i for i, name in enumerate(group.poses)}
         count = len(self.number)
         sure: dict[tuple[int, int], float] = {}
@@ -127,6 +128,12 @@ class Chains:
     def between(self, one: str, other: str) -> float:
         """Log-odds of the weakest link of the surest chain."""
         return float(min((self._link[i] for i in self._path(self.number[one], self.number[other])), default=_MOST))
+
+    def weakest(self, one: str, other: str) -> tuple[float, frozenset[str]]:
+        """Log-odds of the weakest link of the surest chain between two different pieces, and whom it holds."""
+        link = min(self._path(self.number[one], self.number[other]), key=lambda i: float(self._link[i]))
+        names = list(self.number)
+        return float(self._link[link]), frozenset((names[link], names[int(self._before[link])]))
 
     def probability(self, one: str, other: str) -> float:
         """That all links of the surest chain are right."""

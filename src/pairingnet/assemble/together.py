@@ -8,7 +8,7 @@ from dataclasses import replace
 from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.implied import with_implied
 from pairingnet.assemble.layout import Table, off_px, seam_of, usual_gap_px
-from pairingnet.assemble.merge import assemble
+from pairingnet.assemble.repair import assemble_well
 from pairingnet.config import SolveSettings
 from pairingnet.io.decisions import is_decided
 from pairingnet.match.contact import Outline
@@ -29,7 +29,7 @@ def put_together(
     table = Table(outlines, settings.assemble, step_px, usual_gap_px(joins))
     likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
     likely = _as_seen(table, likely, decisions.seen)
-    assembly = assemble(outlines, likely, step_px, settings.assemble, decisions)
+    assembly = assemble_well(outlines, likely, step_px, settings.assemble, decisions)
     matches = reconsider(table, assembly, likely)
     return with_implied(table, assembly, matches, decisions.rejected), with_joins(assembly, matches)
 

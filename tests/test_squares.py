@@ -1,4 +1,5 @@
-"""Whole groups are not joined by one seam where their other pieces would be neighbours, and say nothing."""
+"""Squares put together: whole groups are not joined by one seam where their other pieces would be neighbours and say
+nothing, and a wrong merge that came first is taken back."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 
 from pairingnet.assemble.layout import Table
+from pairingnet.assemble.merge import assemble
+from pairingnet.assemble.repair import assemble_well
 from pairingnet.assemble.silence import Silence, brought_together, silence_in
 from pairingnet.assemble.together import put_together
 from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D, resample_closed
 from pairingnet.match.contact import Outline
-from pairingnet.types import Assembly, PairMatch
+from pairingnet.types import Assembly, Decisions, PairMatch
 
 STEP_PX, EDGE_PX = 3.0, 120
 BLOCKS, ROWS, COLUMNS = "ab", range(3), range(3)
@@ -95,3 +98,30 @@ def test_who_would_be_neighbours(gap_px: float, count: int) -> None:
     )
     near = brought_together(table, moved, fixed)
     assert near == {frozenset((f"a{i}2", f"b{i}0")) for i in range(count)}
+
+
+def row_of_three(wrong: float, right: float) -> list[PairMatch]:
+    """a00, a01 and a02 lie side by side; a wrong join lays the third where the second belongs."""
+    return [
+        beside(("a", 0, 0), ("a", 0, 2), wrong),
+        beside(("a", 0, 0), ("a", 0, 1), right),
+        beside(("a", 0, 1), ("a", 0, 2), right),
+    ]
+
+
+def test_a_wrong_merge_that_came_first_is_taken_back() -> None:
+    """Both right joins would lay a piece on another one that is there already."""
+    joins = row_of_three(wrong=5.0, right=4.0)
+    assert [set(group.poses) for group in assemble(OUTLINES, joins, STEP_PX).groups] == [{"a00", "a02"}]
+    matches, assembly = solved(joins)
+    assert [set(group.poses) for group in assembly.groups] == [{"a00", "a01", "a02"}]
+    assert matches[frozenset(("a00", "a02"))].probability < 0.9 < matches[frozenset(("a00", "a01"))].probability
+
+
+def test_a_surer_merge_stays_and_so_does_what_a_person_has_accepted() -> None:
+    stays = [{"a00", "a02"}]
+    surer = assemble_well(OUTLINES, row_of_three(wrong=7.0, right=2.5), STEP_PX)
+    assert [set(group.poses) for group in surer.groups] == stays
+    accepted = Decisions(accepted=frozenset([frozenset(("a00", "a02"))]))
+    decided = assemble_well(OUTLINES, row_of_three(wrong=5.0, right=4.0), STEP_PX, decisions=accepted)
+    assert [set(group.poses) for group in decided.groups] == stays
