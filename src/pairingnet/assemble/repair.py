@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pairingnet.assemble.belief import Chains
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
+from pairingnet.assemble.loops import Pair
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
@@ -21,8 +22,6 @@ _SURE = 2.0  # log-odds of a join whose refusal is worth another try
 _MOST = 8.0  # log-odds; no join counts for more
 _BETTER = 1.0  # log-odds by which another layout has to be better
 _TRIES = 24
-
-Pair = frozenset[str]
 
 
 def assemble_well(

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairingnet.assemble.layout import Poses, Table, touching, within
+from pairingnet.assemble.loops import Pair
 from pairingnet.types import Assembly
 
 _LEAST = 24.0  # steps of contact; shorter seams are often not found
 # Neighbours of one merge are silent for the same reasons, so that each counts for less than it would alone.
 _COUNTS = 0.5
-
-Pair = frozenset[str]
 
 
 @dataclass

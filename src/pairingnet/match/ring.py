@@ -25,7 +25,7 @@ from pairingnet.search.votes import KeysInMemory, background_levels, rank_by_vot
 from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, PairMatch
 
-# Similarity to log-odds. The network's own factor grows as long as it is trained (36, then 75); all that follows counts
+# Similarity to log-odds. The network's own factor grows as long as it is trained (36 to 121); all that follows counts
 # in these units, so they stay.
 _SCALE = 36.0
 # Correspondences are told apart more sharply, nearer to the network's own factor: a blurred one proposes nothing.
