@@ -17,13 +17,14 @@ from pairingnet.assemble.loops import log_odds_together
 from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.poses import settle_poses, straightened
 from pairingnet.assemble.together import put_together
-from pairingnet.config import AssembleSettings, SolveSettings
+from pairingnet.config import AssembleSettings, RivalSettings, SolveSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match.contact import Outline, contact
 from pairingnet.types import Decisions, Fragment, Group, PairMatch
 
 STEP_PX = 3.0
+NO_RIVALS = RivalSettings(alone=1.0, free=0.0, rival=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,31 @@ def test_three_doubtful_joins_that_agree_hold_a_group(torn: Collection, outlines
     assert all(join.probability == pytest.approx(0.73, abs=0.02) for join in told)
     off = [true_join(torn, chosen[0], logit=-0.85, off=Rigid2D(0.0, 0.0, 60.0)), *doubtful[1:]]
     assert assemble(outlines, off, STEP_PX).groups == ()
+
+
+def test_groups_choose_among_ways_to_join_a_pair(torn: Collection, outlines: dict[str, Outline]) -> None:
+    """The likeliest way is wrong; the loop with two other pieces knows the right one."""
+    chosen = triangle(torn)
+    wrong = true_join(torn, chosen[0], logit=0.4, off=Rigid2D(0.0, 0.0, 60.0))
+    right = true_join(torn, chosen[0], logit=-1.0)
+    sure = [true_join(torn, number, logit=3.0) for number in chosen[1:]]
+    matches, assembly = put_together(
+        outlines, [*sure, replace(wrong, others=(right,))], STEP_PX, SolveSettings(rivals=NO_RIVALS)
+    )
+    assert [len(group) for group in assembly.groups] == [3]
+    assert off_px(torn, dict(assembly.groups[0].poses), chosen[0]) < 1.0
+    assert assembly.contradicted == () and {join.pair for join in assembly.confirmed} == {
+        join.pair for join in (*sure, right)
+    }
+    told = {match.pair: match for match in matches}
+    assert len(told) == len(matches) and all(match.others == () for match in matches)
+    assert told[right.pair].target_from_source == right.target_from_source
+    assert told[right.pair].probability > 0.9
+    # What a person has decided on is the way that was seen, and no other.
+    seen = replace(wrong, probability=1.0)
+    decided = Decisions(accepted={wrong.pair}, seen=[seen])
+    _, held = put_together(outlines, [replace(wrong, others=(right,))], STEP_PX, SolveSettings(), decided)
+    assert held.groups[0].joins[0].target_from_source == wrong.target_from_source
 
 
 def test_joins_together_by_hand() -> None:

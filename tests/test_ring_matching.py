@@ -15,9 +15,9 @@ import torch
 from scipy.spatial import cKDTree
 
 from pairingnet import stages
-from pairingnet.config import WEAR_LEVELS, RingSettings, VoteSettings
+from pairingnet.config import WEAR_LEVELS, RingMatchSettings, RingSettings, VoteSettings
 from pairingnet.errors import CollectionError
-from pairingnet.geometry import Rigid2D, resample_closed
+from pairingnet.geometry import Rigid2D, angle_difference, resample_closed
 from pairingnet.io.collection import Collection, write_collection
 from pairingnet.io.images import write_png
 from pairingnet.match import loops
@@ -266,7 +266,7 @@ def test_joins_are_kept_for_a_verifier_that_was_interrupted(
     own = tmp_path / "own.safetensors"
     shutil.copy(weights, own)
     first = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
-    assert len(list((tmp_path / "own" / "joins").rglob("*.npz"))) == 2
+    assert len(list((tmp_path / "joins").rglob("*.npz"))) == 2
     monkeypatch.setattr(verify, "collect_joins", lambda *_: pytest.fail("collected again"))
     again = joins_of([torn.folder], own, 1, (0.4, 1), 3, crowds=[torn.folder])
     assert again.evidence == first.evidence and again.right.tolist() == first.right.tolist()
@@ -367,6 +367,26 @@ def test_more_ways_to_join_worn_pieces_are_tried(shipped: RingMethod, pieces: li
         return sum(len(shipped.fits(a, b)[1]) for a, b in combinations(some, 2))
 
     assert laid(0.4) > 1.5 * laid(0.01) == 1.5 * laid(float("nan"))
+
+
+def test_other_ways_to_join_a_pair_are_different_ones(shipped: RingMethod, pieces: list[Fragment]) -> None:
+    blind = RingMethod(replace(shipped.model, verifier=Verifier.plain()), 3.0, RingMatchSettings(worn=0.0))
+    known = blind.know(list(blind.features(pieces[:8])))
+    several = 0
+    for a, b in combinations(known, 2):
+        match = blind.match(a, b)
+        ways = [match, *match.others]
+        several += len(ways) > 1
+        assert len(ways) <= blind.settings.ways and sum(way.probability for way in ways) <= 1 + 1e-9
+        assert all(other.probability == pytest.approx(1 / (1 + np.exp(-other.score))) for other in match.others)
+        assert all(other.pair == match.pair for other in match.others)
+        for one, other in combinations(ways, 2):
+            assert one.target_from_source is not None and other.target_from_source is not None
+            seam = other.points[:, 0]
+            apart = np.linalg.norm(one.target_from_source.apply(seam) - other.target_from_source.apply(seam), axis=1)
+            turned = angle_difference(one.target_from_source.angle_rad, other.target_from_source.angle_rad)
+            assert apart.mean() > 5 * 3.0 or turned > np.radians(10)
+    assert several
 
 
 def test_a_fit_that_nothing_is_known_of_is_its_own_measure(shipped: RingMethod, pieces: list[Fragment]) -> None:

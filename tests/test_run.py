@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
@@ -59,6 +60,16 @@ def test_matches_and_groups_survive_the_disk(joins: list[PairMatch], assembly: A
     again = read_assembly(tmp_path / "assembly.json", read)
     assert [set(g.poses) for g in again.groups] == [set(g.poses) for g in assembly.groups]
     assert again.singles == assembly.singles and len(again.confirmed) == len(assembly.confirmed)
+
+
+def test_different_ways_to_join_a_pair_survive_the_disk(joins: list[PairMatch], tmp_path: Path) -> None:
+    another = replace(joins[0], target_from_source=Rigid2D(1.0, 2.0, 3.0), score=-2.0, probability=0.12)
+    append_joins(tmp_path / "joins.jsonl", [replace(joins[0], others=(another,)), joins[1]])
+    first, second = read_joins(tmp_path / "joins.jsonl")
+    assert first.pair == joins[0].pair and second.others == ()
+    assert first.others[0].target_from_source is not None
+    assert np.allclose(first.others[0].target_from_source.matrix, Rigid2D(1.0, 2.0, 3.0).matrix, atol=1e-5)
+    assert (first.others[0].score, first.others[0].probability) == (-2.0, 0.12)
 
 
 def test_a_line_cut_off_costs_only_itself(joins: list[PairMatch], tmp_path: Path) -> None:
@@ -176,6 +187,8 @@ def test_scans_and_pieces_are_counted_from_their_own_corners() -> None:
     assembly = Assembly((Group({"a": Rigid2D(0.2, 1.0, 2.0), "b": Rigid2D()}, (match,)),))
     poses = moved_assembly(assembly, offsets).groups[0].poses
     assert np.allclose(poses["a"].apply(point + offsets["a"]), Rigid2D(0.2, 1.0, 2.0).apply(point))
+    other_way = moved_match(replace(moved, others=(match,)), offsets).others[0]
+    assert other_way.points.tolist() == moved.points.tolist()
     none = moved_match(PairMatch("a", "b", None, reason="nothing"), offsets)
     assert none.target_from_source is None and none.reason == "nothing"
 

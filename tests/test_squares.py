@@ -17,6 +17,7 @@ from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D, resample_closed
 from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, PairMatch
+from tests.test_assemble import NO_RIVALS
 
 STEP_PX, EDGE_PX = 3.0, 120
 BLOCKS, ROWS, COLUMNS = "ab", range(3), range(3)
@@ -56,7 +57,8 @@ def border(row: int, logit: float = 2.0) -> PairMatch:
 
 
 def solved(joins: list[PairMatch]) -> tuple[dict[frozenset[str], PairMatch], Assembly]:
-    matches, assembly = put_together(OUTLINES, joins, STEP_PX, SolveSettings())
+    # Rivals are another matter (test_rivals.py).
+    matches, assembly = put_together(OUTLINES, joins, STEP_PX, SolveSettings(rivals=NO_RIVALS))
     return {frozenset((match.source, match.target)): match for match in matches}, assembly
 
 

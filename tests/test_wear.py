@@ -51,6 +51,13 @@ def test_sherds_touch_here_and_gape_there(rng: np.random.Generator) -> None:
     assert np.quantile(lost, 0.95) > 6
 
 
+def test_rubbed_edges_touch_nowhere_to_the_pixel(rng: np.random.Generator) -> None:
+    mask = blob(0, size=400, radius=150)
+    lost = depth_lost(mask, wear_edge(mask, WearSettings(rubbed=1.5), rng))
+    assert 1.5 < lost.mean() < 4.0  # a rim has half a pixel or more anyway
+    assert lost.std() > 0.3 and (lost > 1.5).mean() > 0.5
+
+
 def test_corners_wear_round(rng: np.random.Generator) -> None:
     mask = np.zeros((100, 100), np.uint8)
     mask[20:80, 20:80] = 255

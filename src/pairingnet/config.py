@@ -70,6 +70,7 @@ class WearSettings:
     erosion: float = 0.0  # px, typical depth lost along the edge (it varies smoothly between 0 and twice this)
     erosion_scale: float = 60.0  # px along the edge over which the depth changes
     spared: float = 0.0  # share of the edge that erosion leaves alone: sherds touch here and gape there
+    rubbed: float = 0.0  # px, depth lost along all of the edge, finely rough: nothing touches to the pixel any more
     rounded: float = 0.0  # px, radius to which sharp corners have worn
     chips: float = 0.0  # chips broken out per 1000 px of edge
     chip_size: float = 8.0  # px, typical radius of a chip
@@ -213,12 +214,14 @@ class RingMatchSettings:
     proposals: int = 24  # different transforms that are looked at
     hypotheses: int = 6  # of them that are laid contour on contour
     hopeless: float = 30.0  # those that are so much behind the best are not laid
-    worn: float = 0.1  # pieces whose surest joins lie looser than that are worn, and more ways to join them are tried:
+    worn: float = 0.03  # pieces whose surest joins lie looser than that are worn, and more ways to join them are tried:
     worn_proposals: int = 64
     worn_hypotheses: int = 16
     worn_hopeless: float = 90.0
     contact: float = 3.0  # contours this near to each other touch
     allowed: float = 2.0  # contour points may lie so deep inside the other piece
+    ways: int = 4  # different ways to join a pair that are told, where more than one is likely
+    different: float = 8.0  # they lay the seam so far from each other, or turn the pieces by more than 12 degrees
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,16 @@ class AssembleSettings:
 
 
 @dataclass(frozen=True)
+class RivalSettings:
+    """Joins that claim the same stretch of contour. Learned from joins of torn pictures (benchmarks/rivals.py)."""
+
+    alone: float = 0.75  # how much the log-odds count that a join has alone
+    free: float = 1.8  # log-odds that it gains where nobody else claims its stretch
+    rival: float = 2.4  # log-odds that it loses for each of its strongest rivals' own
+    most: float = 2.0  # log-odds; no rival counts for more
+
+
+@dataclass(frozen=True)
 class SolveSettings:
     """The main job: which pairs are looked at, and what counts; with the settings of its stages."""
 
@@ -241,6 +254,7 @@ class SolveSettings:
     candidates: int = 16  # of each fragment
     least: float = 0.02  # joins below this probability are not worth a look
     prepare: PrepareSettings = PrepareSettings()
+    rivals: RivalSettings = RivalSettings()
     assemble: AssembleSettings = AssembleSettings()
 
     def __post_init__(self) -> None:

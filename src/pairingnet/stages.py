@@ -96,10 +96,10 @@ def match_missing(
     pairs: Sequence[tuple[str, str]], source: Source, path: Path, jobs: Workers = 0
 ) -> tuple[list[PairMatch], int]:
     """Lay pairs on each other unless that was done before; all joins, the likeliest first, and how many are new."""
-    known = {frozenset((join.source, join.target)): join for join in read_joins(path)}
+    known = {join.pair: join for join in read_joins(path)}
     missing = [pair for pair in pairs if frozenset(pair) not in known]
     match_many(source, missing, jobs, lambda part: append_joins(path, part))
-    known = {frozenset((join.source, join.target)): join for join in read_joins(path)}
+    known = {join.pair: join for join in read_joins(path)}
     joins = [known[frozenset(pair)] for pair in pairs if frozenset(pair) in known]
     return sorted(joins, key=lambda match: (-match.score, match.source, match.target)), len(missing)
 

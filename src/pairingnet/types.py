@@ -90,7 +90,8 @@ class PairMatch:
 
     target_from_source: None where it found no way, and `reason` says why; points (K, 2, 2): corresponding points of
     the source (K, 0) and the target (K, 1) that support it; score: higher is more certain, comparable within a method;
-    probability that the join is right, NaN where a method does not say; evidence: what was measured, by name.
+    probability that the join is right, NaN where a method does not say; evidence: what was measured, by name; others:
+    different ways to join the same two, each likely if none before it is right, the likeliest first.
     """
 
     source: str
@@ -101,6 +102,12 @@ class PairMatch:
     reason: str = ""
     probability: float = float("nan")
     evidence: Mapping[str, float] = field(default_factory=dict)
+    others: tuple[PairMatch, ...] = ()
+
+    @property
+    def pair(self) -> frozenset[str]:
+        """Whom it joins, in no order."""
+        return frozenset((self.source, self.target))
 
 
 @dataclass(frozen=True, eq=False)

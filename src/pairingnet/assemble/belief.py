@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
+from pairingnet.assemble.joins import by_pair, with_log_odds
 from pairingnet.assemble.layout import Table, agrees, carried_over, collisions, off_px
 from pairingnet.assemble.loops import confirmed
 from pairingnet.assemble.silence import Silence, brought_together, silence_in
@@ -25,43 +26,46 @@ from pairingnet.types import Assembly, Group, PairMatch
 
 _NEARLY = 2.0  # steps; a join that is no farther off from its group's layout keeps its own pose
 _MOST = 8.0  # log-odds; no chain counts for more
-_ALONE = "probability_alone"
 
 
 def reconsider(table: Table, assembly: Assembly, matches: Iterable[PairMatch]) -> list[PairMatch]:
-    """The same matches with probabilities and poses that know of the groups, the likeliest first; what probability
-    each had on its own is kept in its evidence."""
+    """The same matches with probabilities and poses that know of the groups, one of each pair, the likeliest first;
+    what probability each had on its own is kept in its evidence."""
     group_of = {name: number for number, group in enumerate(assembly.groups) for name in group.poses}
     chains = [Chains(group) for group in assembly.groups]
-    matches = list(matches)
-    usable = [m for m in matches if m.target_from_source is not None and m.probability >= table.settings.weakest]
+    usable: list[PairMatch] = []
+    changed: list[PairMatch] = []
+    for match in matches:
+        used = match.target_from_source is not None and match.probability >= table.settings.weakest
+        (usable if used else changed).append(match)
     by_loops, silence = confirmed(table, usable), silence_in(table, assembly)
-    sure, laid = {}, {}
     for match in usable:
-        pair = frozenset((match.source, match.target))
         one, other = group_of.get(match.source), group_of.get(match.target)
+        laid = match
         if one is None or one != other:
-            sure[pair] = match.score - _against_merging(table, assembly, chains, silence, match, (one, other))
+            sure = match.score - _against_merging(table, assembly, chains, silence, match, (one, other))
         elif agrees(table, match, assembly.groups[one].poses):
             by_chain = match.score + chains[one].without(match.source, match.target)
-            sure[pair] = max(by_chain, by_loops.get(pair, by_chain))
-            laid[pair] = _as_laid(table, match, assembly.groups[one])
+            sure = max(by_chain, by_loops.get(match, by_chain))
+            laid = _as_laid(table, match, assembly.groups[one])
         else:
-            sure[pair] = match.score - chains[one].between(match.source, match.target)
-    pairs = [frozenset((match.source, match.target)) for match in matches]
-    changed = [
-        _with_log_odds(laid.get(pair, match), sure.get(pair, match.score))
-        for pair, match in zip(pairs, matches, strict=True)
-    ]
-    return sorted(changed, key=lambda match: (-match.score, match.source, match.target))
+            sure = match.score - chains[one].between(match.source, match.target)
+        changed.append(with_log_odds(laid, sure))
+    return _likeliest(changed)
+
+
+def _likeliest(matches: Iterable[PairMatch]) -> list[PairMatch]:
+    """Of each pair the likeliest way to join it, the likeliest first."""
+    ordered = sorted(matches, key=lambda match: (-match.score, match.source, match.target))
+    return [ways[0] for ways in by_pair(ordered).values()]
 
 
 def with_joins(assembly: Assembly, matches: Iterable[PairMatch]) -> Assembly:
     """The same groups, their joins as given."""
-    by_pair = {frozenset((match.source, match.target)): match for match in matches}
+    told = {match.pair: match for match in matches}
 
     def those(joins: Iterable[PairMatch]) -> tuple[PairMatch, ...]:
-        return tuple(by_pair.get(frozenset((join.source, join.target)), join) for join in joins)
+        return tuple(told.get(join.pair, join) for join in joins)
 
     groups = tuple(replace(group, joins=those(group.joins)) for group in assembly.groups)
     return replace(
@@ -98,7 +102,7 @@ def _against_merging(
             links.append(chains[other].between(beside, match.target))
         if len(links) > 1:  # where the two pieces themselves overlap, their own evidence has said so
             surest = max(surest, min(links))
-    silent = brought_together(table, moved, fixed) - {frozenset((match.source, match.target))}
+    silent = brought_together(table, moved, fixed) - {match.pair}
     return surest - silence.log_odds(moved, fixed, len(silent))
 
 
@@ -164,11 +168,3 @@ class Chains:
                 others = min(self._link[i] for i in path if i != link)
                 detour[link] = max(detour[link], min(own, others))
         return detour
-
-
-def _with_log_odds(match: PairMatch, log_odds: float) -> PairMatch:
-    if log_odds == match.score:
-        return match
-    probability = float(1 / (1 + np.exp(-np.clip(log_odds, -50, 50))))
-    told = {**match.evidence, _ALONE: round(match.probability, 4)}
-    return replace(match, score=log_odds, probability=probability, evidence=told)

@@ -23,10 +23,10 @@ def with_implied(
 ) -> list[PairMatch]:
     """The matches, and those that follow from the groups, the likeliest first; of a pair the likelier one, and none
     that a person has rejected."""
-    known = {frozenset((match.source, match.target)): match for match in matches}
+    known = {match.pair: match for match in matches}
     for group in assembly.groups:
         for implied in implied_joins(table, group, known.values()):
-            pair = frozenset((implied.source, implied.target))
+            pair = implied.pair
             if pair not in rejected and (pair not in known or known[pair].score < implied.score):
                 known[pair] = implied
     return sorted(known.values(), key=lambda match: (-match.score, match.source, match.target))
@@ -35,7 +35,7 @@ def with_implied(
 def implied_joins(table: Table, group: Group, matches: Iterable[PairMatch]) -> Iterator[PairMatch]:
     """Pieces of a group that touch although no match says so; as sure as all the joins between them together."""
     said = {
-        frozenset((match.source, match.target))
+        match.pair
         for match in matches
         if match.source in group.poses and match.target in group.poses and match.target_from_source is not None
         if agrees(table, match, group.poses)

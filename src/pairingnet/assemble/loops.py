@@ -7,17 +7,17 @@ third. Wrong joins hardly ever agree by chance, so that three doubtful joins whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
+from pairingnet.assemble.joins import by_pair
 from pairingnet.assemble.layout import Table, agrees
 from pairingnet.geometry import Rigid2D
 from pairingnet.types import PairMatch
 
 _CHANCE = 0.01  # that joins of which one is wrong close a loop; measured: 0 to .007 (docs/ring.md)
 _NEVER_QUITE = 1 - 1e-9
-
-Pair = frozenset[str]
 
 
 def log_odds_together(probabilities: Sequence[float], loops: int) -> float:
@@ -26,22 +26,21 @@ def log_odds_together(probabilities: Sequence[float], loops: int) -> float:
     return all_right - loops * float(np.log(_CHANCE)) - float(np.log(-np.expm1(all_right)))
 
 
-def confirmed(table: Table, joins: Iterable[PairMatch]) -> dict[Pair, float]:
+def confirmed(table: Table, joins: Iterable[PairMatch]) -> dict[PairMatch, float]:
     """Log-odds of each join that closes a loop with two others, if the surest such loop is believed."""
-    join_of = {frozenset((join.source, join.target)): join for join in joins}
+    ways = by_pair(joins)
     beside: dict[str, set[str]] = {}
-    for source, target in join_of:
+    for source, target in ways:
         beside.setdefault(source, set()).add(target)
         beside.setdefault(target, set()).add(source)
-    best: dict[Pair, float] = {}
+    best: dict[PairMatch, float] = {}
     for a in sorted(beside):
         for b in sorted(name for name in beside[a] if name > a):
             for c in sorted(name for name in beside[a] & beside[b] if name > b):
-                pairs = [frozenset(pair) for pair in ((a, b), (b, c), (a, c))]
-                loop = [join_of[pair] for pair in pairs]
-                if _closes(table, loop, (a, b, c)):
-                    sure = log_odds_together([join.probability for join in loop], loops=1)
-                    best |= {pair: max(sure, best.get(pair, sure)) for pair in pairs}
+                for loop in product(*(ways[frozenset(pair)] for pair in ((a, b), (b, c), (a, c)))):
+                    if _closes(table, loop, (a, b, c)):
+                        sure = log_odds_together([join.probability for join in loop], loops=1)
+                        best |= {join: max(sure, best.get(join, sure)) for join in loop}
     return best
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pairingnet.assemble.joins import Pair, by_pair
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
-from pairingnet.assemble.loops import Pair, confirmed, log_odds_together
+from pairingnet.assemble.loops import confirmed, log_odds_together
 from pairingnet.assemble.poses import settle_poses, straightened
 from pairingnet.assemble.silence import Silence, brought_together
 from pairingnet.config import AssembleSettings
@@ -31,7 +32,7 @@ class _Board:
 
     table: Table
     rejected: Sequence[PairMatch]
-    by_loops: Mapping[Pair, float]  # log-odds of joins that close a loop
+    by_loops: Mapping[PairMatch, float]  # log-odds of joins that close a loop
     group_of: dict[str, int] = field(default_factory=dict)
     poses: dict[int, dict[str, Rigid2D]] = field(default_factory=dict)
     held: dict[int, list[PairMatch]] = field(default_factory=dict)
@@ -54,7 +55,7 @@ def assemble(
     joins, rejected = _usable(matches, settings, decisions)
     table = Table(outlines, settings, step_px)
     by_loops = confirmed(table, joins)
-    joins.sort(key=lambda join: -max(join.score, by_loops.get(frozenset((join.source, join.target)), -np.inf)))
+    joins.sort(key=lambda join: -max(join.score, by_loops.get(join, -np.inf)))
     board = _Board(table, rejected, by_loops)
     for number, name in enumerate(outlines):
         board.group_of[name] = number
@@ -63,7 +64,7 @@ def assemble(
         board.body_of[name] = name
     for join in decisions.locked:
         _lock(board, join)
-    between = _by_pieces(joins)
+    between = by_pair(joins)
     waiting = list(joins)
     while waiting:
         # A join that was too weak alone may hold after others have brought its neighbours together.
@@ -80,7 +81,7 @@ def _usable(
     """Joins that may be used, the surest first, those that a person has accepted before all; and the rejected."""
     usable, rejected = [], []
     for match in matches:
-        pair = frozenset((match.source, match.target))
+        pair = match.pair
         if match.target_from_source is None:
             continue
         if pair in decisions.rejected:
@@ -103,7 +104,7 @@ def _lock(board: _Board, join: PairMatch) -> None:
     board.body_of |= {name: new for name, body in board.body_of.items() if body == old}
 
 
-def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[PairMatch]]) -> bool:
+def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]) -> bool:
     """Merge the groups of a join, if it holds; True where they are one then."""
     one, other = board.group_of[join.source], board.group_of[join.target]
     if one == other:
@@ -114,12 +115,12 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
     together = {**fixed, **moved}
     agreeing, against = _said(board.table, between, moved, fixed)
     sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
-    sure = max(sure, board.by_loops.get(frozenset((join.source, join.target)), sure)) - against
+    sure = max(sure, board.by_loops.get(join, sure)) - against
     decided, least = join.score >= _SURE, board.table.settings.log_odds
     if not decided and sure < least:  # most end here, before anything is laid on anything
         return False
     near = brought_together(board.table, moved, fixed)
-    silent = len(near - {frozenset((match.source, match.target)) for match in agreeing})
+    silent = len(near - {match.pair for match in agreeing})
     if not decided:
         if sure + board.silence.log_odds(moved, fixed, silent) < least or any(collisions(board.table, moved, fixed)):
             return False
@@ -133,18 +134,18 @@ def _try(board: _Board, join: PairMatch, between: Mapping[frozenset[str], list[P
 
 
 def _said(
-    table: Table, between: Mapping[frozenset[str], list[PairMatch]], moved: Poses, fixed: Poses
+    table: Table, between: Mapping[Pair, list[PairMatch]], moved: Poses, fixed: Poses
 ) -> tuple[list[PairMatch], float]:
     """The joins between two groups that agree with a merge, and how sure those are that do not."""
     together = {**fixed, **moved}
     agreeing, against = [], 0.0
     for name in moved:
         for beside in fixed:
-            for match in between.get(frozenset((name, beside)), ()):
-                if agrees(table, match, together):
-                    agreeing.append(match)
-                elif match.score > 0:
-                    against += match.score
+            ways = between.get(frozenset((name, beside)), ())
+            holding = [match for match in ways if agrees(table, match, together)]
+            agreeing += holding[:1]  # the surest of them
+            if ways and not holding:
+                against += max(0.0, ways[0].score)
     return agreeing, against
 
 
@@ -161,13 +162,6 @@ def _unite(board: _Board, one: int, other: int, moved: Mapping[str, Rigid2D], jo
         board.group_of[name] = other
 
 
-def _by_pieces(joins: Iterable[PairMatch]) -> dict[frozenset[str], list[PairMatch]]:
-    found: dict[frozenset[str], list[PairMatch]] = {}
-    for join in joins:
-        found.setdefault(frozenset((join.source, join.target)), []).append(join)
-    return found
-
-
 def _finished(board: _Board, joins: Sequence[PairMatch]) -> Assembly:
     groups, singles = [], []
     for number, poses in board.poses.items():
@@ -180,9 +174,9 @@ def _finished(board: _Board, joins: Sequence[PairMatch]) -> Assembly:
     groups.sort(key=lambda group: (-len(group), min(group.poses)))
     confirmed: list[PairMatch] = []
     contradicted: list[PairMatch] = []
-    for join in joins:
-        number = board.group_of[join.source]
-        if number == board.group_of[join.target]:
-            holds = agrees(board.table, join, board.poses[number])
-            (confirmed if holds else contradicted).append(join)
+    for ways in by_pair(joins).values():
+        number = board.group_of[ways[0].source]
+        if number == board.group_of[ways[0].target]:
+            holding = [join for join in ways if agrees(board.table, join, board.poses[number])]
+            (confirmed if holding else contradicted).append((holding or ways)[0])
     return Assembly(tuple(groups), tuple(sorted(singles)), tuple(confirmed), tuple(contradicted))

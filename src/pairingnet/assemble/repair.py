@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pairingnet.assemble.belief import Chains
+from pairingnet.assemble.joins import Pair
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
-from pairingnet.assemble.loops import Pair
 from pairingnet.assemble.merge import assemble
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
@@ -44,7 +44,7 @@ def assemble_well(
             break
         weak, names = found
         tried.add(weak)
-        without = [match for match in kept if frozenset((match.source, match.target)) != weak]
+        without = [match for match in kept if match.pair != weak]
         # Only the groups that it is about are tried: in a large collection most others have nothing to do with it.
         there = {name: outlines[name] for name in names}
         other = assemble(there, _among(without, names), step_px, settings, decisions)

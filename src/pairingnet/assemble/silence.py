@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pairingnet.assemble.joins import Pair
 from pairingnet.assemble.layout import Poses, Table, touching, within
-from pairingnet.assemble.loops import Pair
 from pairingnet.types import Assembly
 
 _LEAST = 24.0  # steps of contact; shorter seams are often not found
@@ -47,7 +47,7 @@ def brought_together(table: Table, moved: Poses, fixed: Poses) -> set[Pair]:
 
 def silence_in(table: Table, assembly: Assembly) -> Silence:
     """How silent neighbours are in groups that are finished."""
-    said = {frozenset((join.source, join.target)) for join in assembly.confirmed}
+    said = {join.pair for join in assembly.confirmed}
     learned = Silence()
     for group in assembly.groups:
         pairs = touching(table, group.poses, group.poses, _LEAST * table.step_px)

@@ -9,12 +9,14 @@ from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.implied import with_implied
 from pairingnet.assemble.layout import Table, off_px, seam_of, usual_gap_px
 from pairingnet.assemble.repair import assemble_well
+from pairingnet.assemble.rivals import among_rivals
 from pairingnet.config import SolveSettings
 from pairingnet.io.decisions import is_decided
 from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, PairMatch
 
 _SAME_PX = 0.5
+_HEARD = 0.005  # joins below this probability do not even count as rivals of others
 
 
 def put_together(
@@ -27,19 +29,29 @@ def put_together(
     """The joins that are worth a look, and groups of fragments; both know of each other."""
     decisions = decisions or Decisions()
     table = Table(outlines, settings.assemble, step_px, usual_gap_px(joins))
-    likely = [join for join in joins if join.probability >= settings.least or is_decided(join, decisions)]
-    likely = _as_seen(table, likely, decisions.seen)
+    heard = [join for join in joins if join.probability >= _HEARD or is_decided(join, decisions)]
+    ways = among_rivals(table, _all_ways(_as_seen(table, heard, decisions.seen), decisions), settings.rivals, decisions)
+    likely = [join for join in ways if join.probability >= settings.least or is_decided(join, decisions)]
     assembly = assemble_well(outlines, likely, step_px, settings.assemble, decisions)
     matches = reconsider(table, assembly, likely)
     return with_implied(table, assembly, matches, decisions.rejected), with_joins(assembly, matches)
 
 
+def _all_ways(joins: Sequence[PairMatch], decisions: Decisions) -> list[PairMatch]:
+    """The joins, and different ways to join the same pieces: the others tell which one is right. What a person has
+    decided on is as it was seen."""
+    ways = []
+    for join in joins:
+        ways += [replace(join, others=()), *(() if is_decided(join, decisions) else join.others)]
+    return ways
+
+
 def _as_seen(table: Table, joins: Sequence[PairMatch], seen: Sequence[PairMatch]) -> list[PairMatch]:
     """The joins, those that a person has accepted as they were then: groups may have shown another pose than the join
     alone has, or a join that there is none of alone."""
-    by_pair = {frozenset((join.source, join.target)): join for join in joins}
+    by_pair = {join.pair: join for join in joins}
     for said in seen:
-        pose, pair = said.target_from_source, frozenset((said.source, said.target))
+        pose, pair = said.target_from_source, said.pair
         if pose is None or not pair <= set(table.outlines):
             continue
         own = by_pair.get(pair)

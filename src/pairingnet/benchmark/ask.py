@@ -91,7 +91,7 @@ def ask(collection: Collection, entrant: Entrant, out: Path, settings: Benchmark
             if together is not None:
                 matches, assembly = together
                 candidates = rank_by_joins(candidates.with_joins(matches), [*joins.values(), *matches])
-                joins = {frozenset((join.source, join.target)): join for join in matches} | joins
+                joins = {join.pair: join for join in matches} | joins
     costs, peak_mb = read_costs(out / "costs.jsonl")
     ranked, scores = candidates.ranked[:, :RANKED], candidates.scores[:, :RANKED]
     shown = Candidates(candidates.ids, ranked, scores).pairs() if entrant.judged else []
@@ -122,7 +122,7 @@ class _Desk:
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
-        self.joins = {frozenset((join.source, join.target)): join for join in read_joins(self.out / "joins.jsonl")}
+        self.joins = {join.pair: join for join in read_joins(self.out / "joins.jsonl")}
         self.ledger = Ledger(self.out / "costs.jsonl")
 
     def lay(self, stage: str, pairs: Sequence[Pair]) -> None:
@@ -134,7 +134,7 @@ class _Desk:
             append_joins(self.out / "joins.jsonl", found)
             # What counts is what was stored, rounded: an interrupted run ends with the same numbers.
             stored = (match_from_json(match_as_json(join)) for join in found)
-            self.joins |= {frozenset((join.source, join.target)): join for join in stored}
+            self.joins |= {join.pair: join for join in stored}
             self.ledger.note(stage, len(found))
 
         if missing:

@@ -35,7 +35,7 @@ def solve(
 ) -> None:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together.
 
-    --set reaches candidates, all_pairs_up_to, least, and the stages' settings as prepare.NAME and assemble.NAME.
+    --set reaches candidates, all_pairs_up_to, least, and the stages' settings: prepare.NAME, rivals.NAME, assemble.NAME.
     """
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.match.weights import SHIPPED
@@ -143,7 +143,7 @@ def search(
     offsets = scan_offsets(collection)
     alone = [moved_match(join, offsets) for join in read_joins(run / "joins.jsonl") if join.target_from_source]
     # What a join says alone, unless the groups know better; and what only they know.
-    by_pair = {frozenset((join.source, join.target)): join for join in [*alone, *read_matches(run / "matches.json")]}
+    by_pair = {join.pair: join for join in [*alone, *read_matches(run / "matches.json")]}
     joins = [join for pair, join in by_pair.items() if fragment in pair]
     best = sorted(joins, key=lambda join: -join.score)[:most]
     lines = [f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}" for join in best]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -161,7 +161,7 @@ def _train_with(arguments: list[str]) -> None:
 @train_app.command("verifier")
 def train_verifier(
     collections: Annotated[list[Path], typer.Argument(help="Collections to learn joins from: clean and worn.")],
-    start: Annotated[Path, typer.Option("--from", help="The checkpoint of the ring network.")],
+    start: Annotated[Path, typer.Option("--from", help="The ring network: a checkpoint, or a weights file.")],
     out: Annotated[Path, typer.Option(help="The weights file to make (.safetensors).")],
     calibrate: Annotated[list[Path], typer.Option(help="Collections of other pictures to calibrate on.")],
     crowd: Annotated[list[Path] | None, typer.Option(help="Collections to learn from whole, all mixed.")] = None,
@@ -170,26 +170,20 @@ def train_verifier(
     seed: Annotated[int, typer.Option(help="Of the verifier's training.", min=0)] = 0,
 ) -> None:
     """Learn how likely a join is right, and store the ring network and the verifier as one weights file."""
-    from pairingnet.match.verify import Verifier
-    from pairingnet.match.weights import RingModel, save_model
+    from pairingnet.match.weights import save_model
     from pairingnet.train import verify
-    from pairingnet.train.checkpoints import read_checkpoint, ring_of
 
-    checkpoint = read_checkpoint(start)
-    network = ring_of(checkpoint)
-    story = {
-        "training": json.dumps(checkpoint.made_by),
-        "steps": str(checkpoint.step),
-        "seconds": str(round(checkpoint.seconds)),
-    }
-    bank = verify.usual_features(collections, RingModel(network, Verifier.plain()), seed)
-    save_model(out, RingModel(network, Verifier.plain(), bank), story)
-    joins = verify.joins_of(collections, out, pictures, (0.4, 1, 4, 16), candidates, crowd or ())
+    model, story = verify.to_learn_from(start, collections, seed)
+    unverified = out.with_suffix("") / "unverified.safetensors"
+    unverified.parent.mkdir(parents=True, exist_ok=True)
+    save_model(unverified, model, story)
+    # Most are puzzles of one picture, or of a few of its pieces: among few, there is much to tell right from.
+    sizes: tuple[float, ...] = (0.4, 1, 1, 0.4, 1, 1, 4, 0.4, 1, 1, 0.4, 1, 16)
+    joins = verify.joins_of(collections, unverified, pictures, sizes, candidates, crowd or ())
     learned = verify.fit_verifier(joins, seed)
-    sizes: tuple[float, ...] = (0.4, 1, 1, 4, 32, 10**6)
-    checked = verify.joins_of(calibrate, out, 10**6, sizes, candidates)
+    checked = verify.joins_of(calibrate, unverified, 10**6, sizes, candidates)
     verifier = verify.calibrate(learned, checked)
-    save_model(out, RingModel(network, verifier, bank), story)
+    save_model(out, replace(model, verifier=verifier), story)
     told = verify.report(verifier, checked)
     print("\n".join([*(f"{name:<28}{value}" for name, value in told.items()), f"weights  {out}"]))
 

@@ -77,7 +77,7 @@ def read_answers(collection: Collection, path: Path) -> list[PairMatch]:
         where = f"{path}, match {number}"
         match = _match(entry, where)
         _check_known(collection, (match.source, match.target), where)
-        pair = frozenset((match.source, match.target))
+        pair = match.pair
         if len(pair) < 2:
             raise TruthError(f"{where}: '{match.source}' is matched with itself.", "Remove it.")
         if pair in found:

@@ -136,7 +136,7 @@ def _of_assembly(collection: Collection, predictions: Predictions) -> dict[str, 
     seams = [Seam(pair.source, pair.target, pair.seam) for pair in collection.pairs]
     right = relations_shown(groups, poses, seams)
     joins = [join for group in predictions.assembly.groups for join in group.joins]
-    told = {frozenset((join.source, join.target)) for join in (*joins, *predictions.assembly.confirmed)}
+    told = {join.pair for join in (*joins, *predictions.assembly.confirmed)}
     shown = sorted(sorted(relation) for relation in told)
     return {
         "assembly precision": tally(

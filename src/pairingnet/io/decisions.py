@@ -108,5 +108,5 @@ def decision_on(join: PairMatch, what: str, who: str | None, model: str) -> Deci
 
 def is_decided(join: PairMatch, decisions: Decisions) -> bool:
     """Whether a person has said something about a join."""
-    pair = frozenset((join.source, join.target))
+    pair = join.pair
     return pair in decisions.accepted or pair in decisions.rejected

@@ -36,6 +36,7 @@ def moved_match(match: PairMatch, offsets: Offsets) -> PairMatch:
         match,
         target_from_source=None if pose is None else _shift(target) @ pose @ _shift(source).inverse(),
         points=match.points + np.array([source, target], dtype=np.float64) if len(match.points) else match.points,
+        others=tuple(moved_match(other, offsets) for other in match.others),
     )
 
 

@@ -41,12 +41,14 @@ def match_as_json(match: PairMatch) -> dict[str, Any]:
         entry["seam"] = np.round(match.points[chosen].reshape(-1, 4), 1).tolist()
     if match.reason:
         entry["reason"] = match.reason
+    if match.others:
+        entry["others"] = [match_as_json(other) for other in match.others]
     return entry
 
 
 def match_from_json(entry: Mapping[str, Any]) -> PairMatch:
     """A join as it was written."""
-    known = {"source", "target", "target_from_source", "score", "probability", "seam", "reason"}
+    known = {"source", "target", "target_from_source", "score", "probability", "seam", "reason", "others"}
     found = entry["target_from_source"]
     return PairMatch(
         entry["source"],
@@ -57,6 +59,7 @@ def match_from_json(entry: Mapping[str, Any]) -> PairMatch:
         entry.get("reason", ""),
         float(entry.get("probability", float("nan"))),
         {name: value for name, value in entry.items() if name not in known},
+        tuple(match_from_json(other) for other in entry.get("others", [])),
     )
 
 
@@ -115,7 +118,7 @@ def write_assembly(path: Path, assembly: Assembly, scan_of: Mapping[str, str] | 
 def read_assembly(path: Path, matches: Iterable[PairMatch] = ()) -> Assembly:
     """Groups of `assembly.json`; `matches` give the joins their transforms."""
     content = _content(path)
-    by_pair = {frozenset((match.source, match.target)): match for match in matches}
+    by_pair = {match.pair: match for match in matches}
 
     def joins(pairs: Iterable[Sequence[str]]) -> tuple[PairMatch, ...]:
         return tuple(by_pair[frozenset(pair)] for pair in pairs if frozenset(pair) in by_pair)

@@ -60,7 +60,7 @@ class Candidates:
 def rank_by_joins(candidates: Candidates, matches: Iterable[PairMatch]) -> Candidates:
     """The candidates again, those with the likelier joins first. One that could not be laid on comes after them, or is
     none where nothing else is known of it."""
-    score = {frozenset((match.source, match.target)): match.score for match in matches if match.target_from_source}
+    score = {match.pair: match.score for match in matches if match.target_from_source}
     scores = np.full(candidates.scores.shape, -np.inf, dtype=np.float32)
     for a, row in enumerate(candidates.ranked):
         for place, b in enumerate(row):

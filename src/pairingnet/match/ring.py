@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import sgemm
 
 from pairingnet.config import RingMatchSettings
-from pairingnet.geometry import Points, Rigid2D
+from pairingnet.geometry import Points, Rigid2D, angle_difference
 from pairingnet.match.contact import Outline, overlap_penalty, refine
 from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
@@ -32,6 +32,8 @@ _SCALE = 36.0
 _SHARPER = 2.0
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
+_LEAST_LIKELY = 0.01  # less likely ways to join a pair are not told beside the likeliest
+_SAME_TURN_RAD = float(np.radians(12))
 _KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
 BANK = 256  # points of a collection that tell what anything in it is like
 
@@ -161,18 +163,35 @@ class RingMethod:
         if not fits:
             why = "nothing that looks alike touches" if len(found) > 1 else f"only {len(found)} points look alike"
             return PairMatch(source.id, target.id, None, reason=why)
-        best = fits[0]
+        first, *others = self._ways(source, target, fits)
+        return replace(first, others=tuple(others))
+
+    def _ways(self, source: RingFeatures, target: RingFeatures, fits: Sequence[Fit]) -> Iterator[PairMatch]:
+        """The likeliest fit, and others that are different and likely if none before is right."""
         step = max(source.side.strip.step_px, target.side.strip.step_px)
-        gap = best.gap if best.gap >= _LEAST_GAP else 0.0
-        return PairMatch(
-            source.id,
-            target.id,
-            self._apart(source, target, best, gap, step),
-            best.logit,
-            np.stack([source.points[best.rows], target.points[best.columns]], axis=1),
-            probability=float(1 / (1 + np.exp(-best.logit))),
-            evidence={**best.evidence.in_pixels(step), "worn_px": round(gap * step, 1)},
-        )
+        told: list[Rigid2D] = []
+        none_before = 1.0
+        for fit in fits:
+            seam = source.points[fit.rows]
+            if any(_alike(seam, fit.target_from_source, pose, self.settings.different * step) for pose in told):
+                continue
+            alone = float(1 / (1 + np.exp(-fit.logit)))
+            probability = none_before * alone
+            if told and (probability < _LEAST_LIKELY or len(told) == self.settings.ways):
+                break
+            told.append(fit.target_from_source)
+            gap = fit.gap if fit.gap >= _LEAST_GAP else 0.0
+            yield PairMatch(
+                source.id,
+                target.id,
+                self._apart(source, target, fit, gap, step),
+                # as it was told where there is none before it: its probability may be too near to 1 for a logarithm
+                fit.logit if len(told) == 1 else float(np.log(probability / (1 - probability))),
+                np.stack([seam, target.points[fit.columns]], axis=1),
+                probability=probability,
+                evidence={**fit.evidence.in_pixels(step), "worn_px": round(gap * step, 1)},
+            )
+            none_before -= probability
 
     def _apart(self, source: RingFeatures, target: RingFeatures, fit: Fit, gap: float, step: float) -> Rigid2D:
         """The pose again, with the gap that worn edges leave."""
@@ -228,6 +247,13 @@ class RingMethod:
         half = 0.5 * self.scale
         asking = sgemm(half, target.keys.T, source.queries.T, trans_a=True)
         return np.asarray(sgemm(half, target.queries.T, source.keys.T, 1.0, asking, trans_a=True, overwrite_c=True).T)
+
+
+def _alike(seam: Points, one: Rigid2D, other: Rigid2D, within_px: float) -> bool:
+    """Whether two poses lay a seam (K, 2) at nearly the same place."""
+    if angle_difference(one.angle_rad, other.angle_rad) > _SAME_TURN_RAD:
+        return False
+    return float(np.linalg.norm(one.apply(seam) - other.apply(seam), axis=1).mean()) < within_px
 
 
 def _some(own: Sequence[NDArray[np.float32]], rng_seed: int = 0) -> NDArray[np.float32]:

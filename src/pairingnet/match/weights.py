@@ -26,6 +26,7 @@ from pairingnet.settings import as_dict, with_values
 SHIPPED = Path(__file__).parent.parent / "weights" / "ring.safetensors"
 Bank = Mapping[str, NDArray[np.float32]]
 _NETWORK, _VERIFIER, _BANK = "network.", "verifier.", "bank."
+_SETTINGS = "settings"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:
     arrays = {_NETWORK + name: value.detach().cpu().numpy() for name, value in model.network.state_dict().items()}
     arrays |= {_VERIFIER + name: np.asarray(value) for name, value in model.verifier.weights.items()}
     arrays |= {_BANK + name: value.astype(np.float16) for name, value in model.bank.items()}
-    told = {"settings": json.dumps(as_dict(model.network.settings)), **story}
+    told = {_SETTINGS: json.dumps(as_dict(model.network.settings)), **story}
     data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, told)
     write_whole(path, lambda file: file.write_bytes(data))
 
@@ -52,7 +53,7 @@ def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:
 def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
     """The model of a weights file; without one, the model that ships."""
     path = Path(weights)
-    network, arrays = _read(path)
+    network, arrays, _ = _read(path)
     verifier = Verifier(_named(arrays, _VERIFIER))
     try:
         if verifier.weights:
@@ -62,30 +63,35 @@ def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> RingModel:
             f"{path} was made by another version ({error}).",
             "Use weights of this version; an archive that keeps others has to be made again.",
         ) from None
-    bank = {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
     network = network.to(choose_device(device)).eval()
-    return RingModel(network, verifier, bank, content_mark(path))
+    return RingModel(network, verifier, _bank(arrays), content_mark(path))
 
 
-def load_network(weights: Path) -> RingNet:
-    """The network alone, whatever verifier stands beside it: to be trained further."""
-    return _read(weights)[0].eval()
+def load_unverified(weights: Path) -> tuple[RingModel, dict[str, str]]:
+    """Network and bank alone, whatever verifier stands beside them, to be trained further; and how they were made."""
+    network, arrays, told = _read(weights)
+    story = {name: value for name, value in told.items() if name != _SETTINGS}
+    return RingModel(network.eval(), Verifier.plain(), _bank(arrays)), story
 
 
-def _read(path: Path) -> tuple[RingNet, dict[str, NDArray[Any]]]:
-    """The network of a weights file, and all that it holds."""
+def _bank(arrays: Mapping[str, NDArray[Any]]) -> Bank:
+    return {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
+
+
+def _read(path: Path) -> tuple[RingNet, dict[str, NDArray[Any]], dict[str, str]]:
+    """The network of a weights file, all that it holds, and what it says of itself."""
     try:
         with safe_open(path, framework="numpy") as stored:
             told = stored.metadata() or {}
             arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        network = RingNet(with_values(RingSettings(), json.loads(told["settings"]), str(path)))
+        network = RingNet(with_values(RingSettings(), json.loads(told[_SETTINGS]), str(path)))
         own = {name: from_numpy(value) for name, value in _named(arrays, _NETWORK).items()}
         network.load_state_dict(own, strict=True)
     except FileNotFoundError:
         raise CollectionError(f"There are no weights {path}.", "Check the path.") from None
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise CollectionError(f"{path} holds no weights of the ring network ({error}).", "Check the path.") from error
-    return network, arrays
+    return network, arrays, told
 
 
 def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

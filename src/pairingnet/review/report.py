@@ -110,7 +110,7 @@ def _joins(report: Report, pictures: Sequence[str]) -> str:
 
 def _state(report: Report, match: PairMatch) -> str:
     """What became of a join."""
-    pair = frozenset((match.source, match.target))
+    pair = match.pair
 
     def among(joins: Sequence[PairMatch]) -> bool:
         return any(pair == {join.source, join.target} for join in joins)

@@ -17,13 +17,15 @@ from pairingnet.types import Pixels
 def wear_edge(mask: Pixels, wear: WearSettings, rng: np.random.Generator) -> Pixels:
     """What is left of a piece: erosion of smoothly varying depth, gaps, chips and round corners. mask (H, W), 255
     inside."""
-    if wear.erosion == 0 and wear.chips == 0 and wear.gaps == 0 and wear.rounded == 0:
+    if not (wear.erosion or wear.rubbed or wear.chips or wear.gaps or wear.rounded):
         return mask
     padded = np.pad(mask, 1)
     edge = _edge_points(padded)
     lost = _erosion_depth(padded.shape, edge, wear, rng)
     for _ in range(rng.poisson(wear.gaps)):
         lost += _gap(padded.shape, edge, wear, rng)
+    if wear.rubbed > 0:
+        lost += 2 * wear.rubbed * _smooth_field(padded.shape, 6.0, rng)
     depth = np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5))
     worn = np.where(depth > lost, padded, 0).astype(np.uint8)
     for _ in range(rng.poisson(wear.chips * len(edge) / 1000)):

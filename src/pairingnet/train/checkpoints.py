@@ -11,7 +11,7 @@ import torch
 from pairingnet.config import PaperSettings, RingSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
-from pairingnet.match.weights import load_network
+from pairingnet.match.weights import load_unverified
 from pairingnet.models.paper import PairingNet
 from pairingnet.models.ring import RingNet
 from pairingnet.settings import with_values
@@ -70,7 +70,7 @@ def ring_of(checkpoint: Checkpoint) -> RingNet:
 
 def ring_from(path: Path) -> RingNet:
     """Our own network, from a checkpoint or from a weights file, to be trained further."""
-    return load_network(path) if path.suffix == ".safetensors" else ring_of(read_checkpoint(path))
+    return load_unverified(path)[0].network if path.suffix == ".safetensors" else ring_of(read_checkpoint(path))
 
 
 def _what(checkpoint: Checkpoint) -> str:

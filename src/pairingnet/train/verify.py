@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -26,9 +27,10 @@ from pairingnet.io.resume import content_mark
 from pairingnet.match.evidence import CHANNELS, Evidence
 from pairingnet.match.ring import Fit, RingFeatures, RingMethod
 from pairingnet.match.verify import NAMES, Verifier, as_inputs, new_network, packed
-from pairingnet.match.weights import Bank, RingModel, load_model
+from pairingnet.match.weights import Bank, RingModel, load_model, load_unverified
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.prepare.strip import working_step
+from pairingnet.train.checkpoints import read_checkpoint, ring_of
 
 _RIGHT_STEPS = 6.0  # a pose is right when the contact lies so near to the truth, on average, but for a gap
 _GAPS = (-3.0, 8.0)  # steps; what wear may have taken away
@@ -151,7 +153,7 @@ def joins_of(
     """Joins of the first `pictures` of each collection, on all cores. Mixed are as many pictures at a time as
     `together` says, in turn, or a share of the pieces of one: what is unique among few is common among thousands.
     Of `crowds`, everything is mixed. Joins are kept beside the weights until those change."""
-    kept = weights.with_suffix("") / "joins" / content_mark(weights)
+    kept = weights.parent / "joins" / content_mark(weights)
     jobs = [JoinsJob(folder, (), 0, weights, candidates, kept) for folder in crowds]
     for folder in folders:
         fragments = read_collection(folder).fragments
@@ -165,6 +167,21 @@ def joins_of(
             jobs.append(JoinsJob(folder, chosen, pieces, weights, candidates, kept))
     run_jobs(_make_joins, jobs, 0, "joins")
     return all_joins([Joins.load(job.path) for job in jobs])
+
+
+def to_learn_from(start: Path, folders: Sequence[Path], seed: int) -> tuple[RingModel, dict[str, str]]:
+    """A network without a verifier, and how it was made: of a checkpoint, with usual features of the collections; or
+    of a weights file, with its own."""
+    if start.suffix == ".safetensors":
+        return load_unverified(start)
+    checkpoint = read_checkpoint(start)
+    model = RingModel(ring_of(checkpoint), Verifier.plain())
+    story = {
+        "training": json.dumps(checkpoint.made_by),
+        "steps": str(checkpoint.step),
+        "seconds": str(round(checkpoint.seconds)),
+    }
+    return replace(model, bank=usual_features(folders, model, seed)), story
 
 
 def usual_features(folders: Sequence[Path], model: RingModel, seed: int, count: int = 2048) -> Bank:
@@ -188,11 +205,14 @@ def _make_joins(job: JoinsJob) -> None:
     if job.path.is_file():
         return
     model = load_model(job.weights)
-    collection = read_collection(job.folder)
-    step_px = working_step([record.perimeter_px for record in collection.fragments], model.network.settings.points)
-    method = RingMethod(model, step_px)
-    chosen = part_of(collection, job.sources) if job.sources else collection
-    collect_joins(few_of(chosen, job.pieces) if job.pieces else chosen, method, job.candidates).save(job.path)
+    puzzle = read_collection(job.folder)
+    if job.sources:
+        puzzle = part_of(puzzle, job.sources)
+    if job.pieces:
+        puzzle = few_of(puzzle, job.pieces)
+    # Its own step, as it has when it is solved.
+    step_px = working_step([record.perimeter_px for record in puzzle.fragments], model.network.settings.points)
+    collect_joins(puzzle, RingMethod(model, step_px), job.candidates).save(job.path)
 
 
 def fit_verifier(joins: Joins, seed: int = 0, rounds: int = 7000) -> Verifier:

@@ -1,0 +1,88 @@
+"""A stretch of contour had one neighbour: joins that claim the same stretch rival each other.
+
+Alone, a join is judged by what its two pieces show. Among all joins it is worth more where nobody else claims its
+stretch on either piece, and less where somebody does. Rivals have rivals themselves: what is left of them after a first
+round is what counts in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairingnet.assemble.joins import Pair, with_log_odds
+from pairingnet.assemble.layout import Table
+from pairingnet.config import RivalSettings
+from pairingnet.match.contact import contact
+from pairingnet.types import Decisions, PairMatch
+
+_PARTS = 128  # of a contour; a stretch is those of them that a join touches
+_SHARE = 0.5  # of its stretch that a rival claims as well
+_NOBODY = -20.0  # log-odds
+_ROUNDS = 2
+
+Floats = NDArray[np.float64]
+
+
+def among_rivals(
+    table: Table, joins: Sequence[PairMatch], settings: RivalSettings, decisions: Decisions | None = None
+) -> list[PairMatch]:
+    """The same joins with the log-odds that they have among each other. What a person has accepted is as strong a rival
+    as there is, what was rejected is none; both stay as they are."""
+    decisions = decisions or Decisions()
+    heard = [join for join in joins if join.target_from_source is not None and join.pair not in decisions.rejected]
+    accepted = np.array([join.pair in decisions.accepted for join in heard], dtype=bool)
+    alone = np.array([join.score for join in heard], dtype=np.float64)
+    rivals, told = rivals_of(table, heard), alone
+    for _ in range(_ROUNDS):
+        told = judged(alone, strongest(rivals, np.where(accepted, np.inf, told), settings.most), settings)
+    told = np.where(accepted, alone, told)
+    score = {join: float(log_odds) for join, log_odds in zip(heard, told, strict=True)}
+    return [with_log_odds(join, score.get(join, join.score)) for join in joins]
+
+
+def judged(alone: Floats, rival: Floats, settings: RivalSettings) -> Floats:
+    """(J,): log-odds of joins, from those that they have alone (J,), and those of their strongest rivals (J,)."""
+    return settings.alone * alone + settings.free - settings.rival * np.logaddexp(0, rival)
+
+
+Rivals = list[tuple[NDArray[np.intp], NDArray[np.bool_]]]
+
+
+def rivals_of(table: Table, joins: Sequence[PairMatch]) -> Rivals:
+    """For each piece: the numbers (K,) of its joins, and which of them (K, K) rival each one."""
+    claims: dict[str, list[tuple[int, Pair, NDArray[np.float32]]]] = {}
+    for number, join in enumerate(joins):
+        for name, stretch in zip((join.source, join.target), _stretches(table, join), strict=True):
+            claims.setdefault(name, []).append((number, join.pair, stretch))
+    found = []
+    for own in claims.values():
+        stretches = np.stack([stretch for _, _, stretch in own])
+        shared = stretches @ stretches.T
+        same = np.array([[pair == other for _, other, _ in own] for _, pair, _ in own])
+        contested = shared > _SHARE * np.maximum(1, np.diag(shared))[:, None]
+        found.append((np.array([number for number, _, _ in own]), contested & ~same))
+    return found
+
+
+def strongest(rivals: Rivals, log_odds: Floats, most: float) -> Floats:
+    """(J,): log-odds of all rivals of each join together, on the piece where they are stronger."""
+    odds = np.exp(np.minimum(log_odds, most))
+    best = np.full(len(log_odds), _NOBODY)
+    for numbers, contested in rivals:
+        together = np.log(np.maximum(contested @ odds[numbers], np.exp(_NOBODY)))
+        best[numbers] = np.maximum(best[numbers], together)
+    return best
+
+
+def _stretches(table: Table, join: PairMatch) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(P,), (P,): the parts of both contours that a join touches, as ones."""
+    assert join.target_from_source is not None
+    one, other = table.outlines[join.source], table.outlines[join.target]
+    touching = contact(one, other, join.target_from_source, table.reach_px)
+    stretches = np.zeros((2, _PARTS), np.float32)
+    for stretch, outline, touched in zip(stretches, (one, other), (touching.rows, touching.columns), strict=True):
+        stretch[touched * _PARTS // len(outline.points)] = 1
+    return stretches[0], stretches[1]
