@@ -35,7 +35,7 @@ def solve(
 ) -> None:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together.
 
-    --set reaches candidates, all_pairs_up_to, least, and the stages' settings: prepare.NAME, rivals.NAME, assemble.NAME.
+    --set reaches candidates, all_pairs_up_to, least, and those of stages: prepare.NAME, rivals.NAME, assemble.NAME.
     """
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.match.weights import SHIPPED
