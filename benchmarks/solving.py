@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +25,11 @@ from pairingnet.io.collection import Collection, read_collection, write_collecti
 from pairingnet.io.images import image_files, read_image
 from pairingnet.io.truth import read_truth
 from pairingnet.match.weights import SHIPPED
-from pairingnet.pipeline import Solution, solve
+from pairingnet.pipeline import solve
 from pairingnet.prepare.collect import PrepareJob, prepare_collection
 from pairingnet.synth.annotate import annotate_from_poses
 from pairingnet.synth.collect import TearJob, tear_one_picture
-from pairingnet.types import FragmentRecord, PairMatch, TruePair
+from pairingnet.types import Assembly, FragmentRecord, PairMatch, TruePair
 
 RIGHT_PX = 8.0
 SETS = ("MIT_ex", "goa_farm", "ortho_24", "giotto_magi", "serb1_s9")
@@ -60,12 +61,12 @@ class Judged:
     sure_but_wrong: int
 
 
-def judge(truth: Collection, solution: Solution) -> Judged:
+def judge(truth: Collection, matches: Iterable[PairMatch], assembly: Assembly) -> Judged:
     """A true pair is found where both pieces are in one group and their shared contour lies within 8 px. A join is
     right where it lays its pieces as they lie in the picture, however short their shared contour is: below some length
     it is not among the true pairs."""
-    group_of = {name: i for i, group in enumerate(solution.assembly.groups) for name in group.poses}
-    poses = {name: pose for group in solution.assembly.groups for name, pose in group.poses.items()}
+    group_of = {name: i for i, group in enumerate(assembly.groups) for name in group.poses}
+    poses = {name: pose for group in assembly.groups for name, pose in group.poses.items()}
     found: set[frozenset[str]] = set()
     neighbours: dict[str, set[frozenset[str]]] = {record.id: set() for record in truth.fragments}
     for pair in truth.pairs:
@@ -78,7 +79,7 @@ def judge(truth: Collection, solution: Solution) -> Judged:
         if off_px(truth, pair.source, pair.seam, placed, truth.target_from_source(pair)) < RIGHT_PX:
             found.add(key)
     right = sum(bool(keys) and keys <= found for keys in neighbours.values())
-    joins = {frozenset((join.source, join.target)): join for group in solution.assembly.groups for join in group.joins}
+    joins = {frozenset((join.source, join.target)): join for group in assembly.groups for join in group.joins}
     placed_right = {
         pair
         for pair, join in joins.items()
@@ -86,7 +87,7 @@ def judge(truth: Collection, solution: Solution) -> Judged:
     }
     wrong = sum(
         match.probability >= 0.9 and wrong_by_px(truth, match, match.target_from_source) > 2 * RIGHT_PX
-        for match in solution.matches
+        for match in matches
     )
     return Judged(
         len(truth), right, len(truth.pairs), len(found), len({*joins, *found}), len(placed_right | found), wrong
@@ -126,7 +127,7 @@ def _sets(shared: Path, weights: Path, scratch: Path) -> None:
         began = time.perf_counter()
         solution = solve(pieces, scratch / name / "run", weights=weights)
         seconds = time.perf_counter() - began
-        told = judge(truth, solution)
+        told = judge(truth, solution.matches, solution.assembly)
         groups = f"{[len(group) for group in solution.assembly.groups]}, {len(solution.assembly.singles)}"
         print(
             f"| {name} | {told.right_fragments} of {told.fragments} | {told.found_pairs} of {told.true_pairs} "
@@ -153,7 +154,7 @@ def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
         among = [pair for pair in others.pairs if pair.source in names and pair.target in names]
         truth = replace(torn, fragments=(*torn.fragments, *intruders), pairs=(*torn.pairs, *among))
         solution = solve(folder, scratch / f"{seed}-run", weights=weights)
-        told = judge(truth, solution)
+        told = judge(truth, solution.matches, solution.assembly)
         precision = told.placed_right / max(1, told.placed_pairs)
         recall = told.found_pairs / max(1, told.true_pairs)
         print(f"| seed {seed} | {precision:.3f} | {recall:.3f} | {told.sure_but_wrong} |", flush=True)
@@ -173,7 +174,7 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     with Watch() as memory:
         solution = solve(folder, scratch / "run", weights=weights)
     seconds = time.perf_counter() - began
-    told = judge(truth, solution)
+    told = judge(truth, solution.matches, solution.assembly)
     print(f"\n{len(truth)} fragments end to end: {seconds:.0f} s; at most {memory.most_gb:.2f} GB in all processes")
     print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
 

@@ -24,6 +24,7 @@ _NOBODY = -20.0  # log-odds
 _ROUNDS = 2
 
 Floats = NDArray[np.float64]
+Rivals = list[tuple[NDArray[np.intp], NDArray[np.bool_]]]
 
 
 def among_rivals(
@@ -35,20 +36,26 @@ def among_rivals(
     heard = [join for join in joins if join.target_from_source is not None and join.pair not in decisions.rejected]
     accepted = np.array([join.pair in decisions.accepted for join in heard], dtype=bool)
     alone = np.array([join.score for join in heard], dtype=np.float64)
-    rivals, told = rivals_of(table, heard), alone
-    for _ in range(_ROUNDS):
-        told = judged(alone, strongest(rivals, np.where(accepted, np.inf, told), settings.most), settings)
-    told = np.where(accepted, alone, told)
+    told = np.where(accepted, alone, log_odds_among(alone, rivals_of(table, heard), settings, accepted))
     score = {join: float(log_odds) for join, log_odds in zip(heard, told, strict=True)}
     return [with_log_odds(join, score.get(join, join.score)) for join in joins]
+
+
+def log_odds_among(
+    alone: Floats, rivals: Rivals, settings: RivalSettings, accepted: NDArray[np.bool_] | None = None
+) -> Floats:
+    """(J,): log-odds of joins among their rivals, from those that they have alone (J,); accepted (J,) are the strongest
+    rivals that there are."""
+    told = alone
+    for _ in range(_ROUNDS):
+        heard = told if accepted is None else np.where(accepted, np.inf, told)
+        told = judged(alone, strongest(rivals, heard, settings.most), settings)
+    return told
 
 
 def judged(alone: Floats, rival: Floats, settings: RivalSettings) -> Floats:
     """(J,): log-odds of joins, from those that they have alone (J,), and those of their strongest rivals (J,)."""
     return settings.alone * alone + settings.free - settings.rival * np.logaddexp(0, rival)
-
-
-Rivals = list[tuple[NDArray[np.intp], NDArray[np.bool_]]]
 
 
 def rivals_of(table: Table, joins: Sequence[PairMatch]) -> Rivals:
