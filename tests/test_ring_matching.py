@@ -28,7 +28,7 @@ from pairingnet.match.hypotheses import Correspondences, likely_correspondences,
 from pairingnet.match.ring import RingMethod
 from pairingnet.match.store import read_features, write_features
 from pairingnet.match.verify import Verifier
-from pairingnet.match.weights import RingModel, load_model, save_model
+from pairingnet.match.weights import RingModel, load_model, load_unverified, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.search.votes import background_levels, rank_by_votes
@@ -46,6 +46,7 @@ from pairingnet.train.verify import (
     judge_all,
 )
 from pairingnet.types import Fragment, PairMatch
+from tests.test_cli import run
 
 TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
 
@@ -339,6 +340,28 @@ def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
     network = ring_from(tmp_path / "other.safetensors")  # to be trained further, whatever the verifier is
     for name, value in model.network.state_dict().items():
         assert torch.equal(network.state_dict()[name], value)
+
+
+def test_the_same_model_gives_the_same_bytes_and_tells_how_it_was_made(weights: Path, tmp_path: Path) -> None:
+    told = {"zebra": "1", "made": "for a test", "apple": "2"}
+    for name in ("one", "other"):
+        save_model(tmp_path / name, load_model(weights), told)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    model, story = load_unverified(tmp_path / "one")
+    assert story == told and model.verifier.weights == {} and model.bank["keys"].tolist() == np.eye(8).tolist()
+
+
+def test_a_verifier_is_learned_for_a_network_that_is_there(torn: Collection, weights: Path, tmp_path: Path) -> None:
+    model, story = verify.to_learn_from(weights, [torn.folder], 0)
+    assert story == {"made": "for a test"} and model.bank["queries"].shape == (8, 8)
+    out = tmp_path / "learned.safetensors"
+    options = ["--from", weights, "--calibrate", torn.folder, "--pictures", 1, "--candidates", 2, "--out", out]
+    arguments = ["train", "verifier", torn.folder, *options, "--rounds", 5]
+    result = run(*arguments)
+    assert result.returncode == 0, result.stderr
+    learned = load_model(out)
+    assert learned.verifier.weights and load_unverified(out)[1] == story
+    assert "precision at 60%" in result.stdout
 
 
 @pytest.fixture(scope="module")

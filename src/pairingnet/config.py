@@ -240,9 +240,9 @@ class AssembleSettings:
 class RivalSettings:
     """Joins that claim the same stretch of contour. Learned from joins of torn pictures (benchmarks/rivals.py)."""
 
-    alone: float = 0.75  # how much the log-odds count that a join has alone
+    alone: float = 0.7  # how much the log-odds count that a join has alone
     free: float = 1.8  # log-odds that it gains where nobody else claims its stretch
-    rival: float = 2.4  # log-odds that it loses for each of its strongest rivals' own
+    rival: float = 2.3  # log-odds that it loses for each of its strongest rivals' own
     most: float = 2.0  # log-odds; no rival counts for more
 
 

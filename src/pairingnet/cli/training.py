@@ -163,10 +163,11 @@ def train_verifier(
     collections: Annotated[list[Path], typer.Argument(help="Collections to learn joins from: clean and worn.")],
     start: Annotated[Path, typer.Option("--from", help="The ring network: a checkpoint, or a weights file.")],
     out: Annotated[Path, typer.Option(help="The weights file to make (.safetensors).")],
-    calibrate: Annotated[list[Path], typer.Option(help="Collections of other pictures to calibrate on.")],
+    calibrate: Annotated[list[Path], typer.Option(help="Of other pictures, to calibrate on; the first whole, too.")],
     crowd: Annotated[list[Path] | None, typer.Option(help="Collections to learn from whole, all mixed.")] = None,
     pictures: Annotated[int, typer.Option(help="So many pictures of each collection.", min=1)] = 40,
     candidates: Annotated[int, typer.Option(help="Candidates of each fragment.", min=1)] = 10,
+    rounds: Annotated[int, typer.Option(help="Steps of the verifier's training.", min=1)] = 7000,
     seed: Annotated[int, typer.Option(help="Of the verifier's training.", min=0)] = 0,
 ) -> None:
     """Learn how likely a join is right, and store the ring network and the verifier as one weights file."""
@@ -180,8 +181,8 @@ def train_verifier(
     # Most are puzzles of one picture, or of a few of its pieces: among few, there is much to tell right from.
     sizes: tuple[float, ...] = (0.4, 1, 1, 0.4, 1, 1, 4, 0.4, 1, 1, 0.4, 1, 16)
     joins = verify.joins_of(collections, unverified, pictures, sizes, candidates, crowd or ())
-    learned = verify.fit_verifier(joins, seed)
-    checked = verify.joins_of(calibrate, unverified, 10**6, sizes, candidates)
+    learned = verify.fit_verifier(joins, seed, rounds)
+    checked = verify.joins_of(calibrate, unverified, pictures, sizes, candidates, calibrate[:1])
     verifier = verify.calibrate(learned, checked)
     save_model(out, replace(model, verifier=verifier), story)
     told = verify.report(verifier, checked)

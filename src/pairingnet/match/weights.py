@@ -26,7 +26,7 @@ from pairingnet.settings import as_dict, with_values
 SHIPPED = Path(__file__).parent.parent / "weights" / "ring.safetensors"
 Bank = Mapping[str, NDArray[np.float32]]
 _NETWORK, _VERIFIER, _BANK = "network.", "verifier.", "bank."
-_SETTINGS = "settings"
+_MADE, _SETTINGS = "made", "settings"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,9 @@ def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:
     arrays = {_NETWORK + name: value.detach().cpu().numpy() for name, value in model.network.state_dict().items()}
     arrays |= {_VERIFIER + name: np.asarray(value) for name, value in model.verifier.weights.items()}
     arrays |= {_BANK + name: value.astype(np.float16) for name, value in model.bank.items()}
-    told = {_SETTINGS: json.dumps(as_dict(model.network.settings)), **story}
-    data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, told)
+    told = json.dumps({_SETTINGS: as_dict(model.network.settings), **story}, sort_keys=True)
+    # In one entry: several are written in any order, and the same model would not always give the same bytes.
+    data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, {_MADE: told})
     write_whole(path, lambda file: file.write_bytes(data))
 
 
@@ -82,9 +83,9 @@ def _read(path: Path) -> tuple[RingNet, dict[str, NDArray[Any]], dict[str, str]]
     """The network of a weights file, all that it holds, and what it says of itself."""
     try:
         with safe_open(path, framework="numpy") as stored:
-            told = stored.metadata() or {}
+            told = json.loads((stored.metadata() or {})[_MADE])
             arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        network = RingNet(with_values(RingSettings(), json.loads(told[_SETTINGS]), str(path)))
+        network = RingNet(with_values(RingSettings(), told[_SETTINGS], str(path)))
         own = {name: from_numpy(value) for name, value in _named(arrays, _NETWORK).items()}
         network.load_state_dict(own, strict=True)
     except FileNotFoundError:
