@@ -3,12 +3,13 @@ nothing, and a wrong merge that came first is taken back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from pairingnet.assemble.layout import Table
+from pairingnet.assemble.layout import Table, off_px
 from pairingnet.assemble.merge import assemble
 from pairingnet.assemble.repair import assemble_well
 from pairingnet.assemble.silence import Silence, brought_together, silence_in
@@ -127,3 +128,18 @@ def test_a_surer_merge_stays_and_so_does_what_a_person_has_accepted() -> None:
     accepted = Decisions(accepted=frozenset([frozenset(("a00", "a02"))]))
     decided = assemble_well(OUTLINES, row_of_three(wrong=5.0, right=4.0), STEP_PX, decisions=accepted)
     assert [set(group.poses) for group in decided.groups] == stays
+
+
+def test_groups_are_drawn_near_by_all_joins_between_them() -> None:
+    """The surest join is turned a little. By it alone the other end of the seam would gape, and what is said there
+    would not agree."""
+    sure = border(0, 5.0)
+    assert sure.target_from_source is not None
+    middle = sure.points[:, 1].mean(axis=0)
+    back, away = Rigid2D(0.0, *-middle), Rigid2D(0.0, *middle)
+    turned = replace(sure, target_from_source=away @ Rigid2D(np.radians(10)) @ back @ sure.target_from_source)
+    joins = [*blocks(), turned, border(1), border(2)]
+    _, assembly = solved(joins)
+    assert sorted(map(len, assembly.groups)) == [18] and assembly.contradicted == ()
+    poses = assembly.groups[0].poses
+    assert off_px(border(2), poses["b20"].inverse() @ poses["a22"]) < 6.0

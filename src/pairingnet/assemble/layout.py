@@ -38,13 +38,13 @@ def usual_gap_px(joins: Iterable[PairMatch]) -> float:
     return float(np.median(gaps)) if gaps else 0.0
 
 
-def agrees(table: Table, join: PairMatch, poses: Poses) -> bool:
-    """Whether two placed pieces lie as a join says, within a few steps along their seam."""
+def agrees(table: Table, join: PairMatch, poses: Poses, times: float = 1.0) -> bool:
+    """Whether two placed pieces lie as a join says, within a few steps along their seam, or so many times that."""
     assert join.target_from_source is not None
     placed = poses[join.target].inverse() @ poses[join.source]
     if angle_difference(placed.angle_rad, join.target_from_source.angle_rad) > np.radians(table.settings.agree_deg):
         return False
-    return off_px(join, placed) < table.settings.agree * table.step_px
+    return off_px(join, placed) < times * table.settings.agree * table.step_px
 
 
 def off_px(join: PairMatch, placed: Rigid2D) -> float:

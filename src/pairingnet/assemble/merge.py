@@ -24,6 +24,8 @@ from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, Group, PairMatch
 
 _SURE = 1e3  # log-odds of what a person has decided
+_ABOUT = 2.5  # times as far off as joins may be that agree
+_LOOSE = (15.0, 1.0)  # steps; how far off joins between groups may be that draw them near, at first and at last
 
 
 @dataclass(eq=False)
@@ -112,11 +114,16 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     # The group of the target stays; that of the source moves.
     fixed = board.poses[other]
     moved = carried_over(join, board.poses[one], fixed)
+    decided = join.score >= _SURE
+    if not decided:  # what a person has accepted lies as it was seen
+        moved = _drawn_near(board.table, between, moved, fixed)
     together = {**fixed, **moved}
     agreeing, against = _said(board.table, between, moved, fixed)
+    if not agreeing:
+        return False
     sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
     sure = max(sure, board.by_loops.get(join, sure)) - against
-    decided, least = join.score >= _SURE, board.table.settings.log_odds
+    least = board.table.settings.log_odds
     if not decided and sure < least:  # most end here, before anything is laid on anything
         return False
     near = brought_together(board.table, moved, fixed)
@@ -131,6 +138,19 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     if len(agreeing) > 1:
         board.settle(other)
     return True
+
+
+def _drawn_near(
+    table: Table, between: Mapping[Pair, list[PairMatch]], moved: Poses, fixed: Poses
+) -> dict[str, Rigid2D]:
+    """Where a group comes to lie by all joins that want it about there: by one alone, far from it, it may be turned too
+    much."""
+    together = {**fixed, **moved}
+    pairs = (frozenset((name, beside)) for name in moved for beside in fixed)
+    near = [way for pair in pairs for way in between.get(pair, ()) if agrees(table, way, together, _ABOUT)]
+    body_of = dict.fromkeys(fixed, "fixed") | dict.fromkeys(moved, "moved")
+    placed = settle_poses(together, near, table.step_px, body_of, _LOOSE)
+    return {name: placed[name] for name in moved}
 
 
 def _said(

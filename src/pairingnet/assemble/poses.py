@@ -15,7 +15,7 @@ from pairingnet.types import PairMatch
 
 _ROUNDS = 6
 _POINTS = 24  # of each seam
-_LOOSE = (6.0, 1.0)  # steps, in the first round and in the last: a join that is so far off pulls half as much
+_LOOSE = (6.0, 1.0)  # steps
 
 
 def settle_poses(
@@ -23,10 +23,12 @@ def settle_poses(
     joins: Sequence[PairMatch],
     step_px: float,
     body_of: Mapping[str, str] | None = None,
+    loose: tuple[float, float] = _LOOSE,
 ) -> dict[str, Rigid2D]:
     """Least squares over the seams of all joins, robust against single bad ones; the first fragment stays.
 
-    body_of: fragments of one body move as one (each fragment is its own where nothing is said).
+    body_of: fragments of one body move as one (each fragment is its own where nothing is said); loose: in the first
+    round and in the last, how many steps off a join is that pulls half as much.
     """
     body = {name: (body_of or {}).get(name, name) for name in poses}
     order = {name: i for i, name in enumerate(dict.fromkeys(body.values()))}
@@ -36,14 +38,14 @@ def settle_poses(
         return dict(poses)
     placed = dict(poses)
     seams = [_seam(join) for join in joins]
-    for loose in np.geomspace(*_LOOSE, _ROUNDS):
+    for far in np.geomspace(*loose, _ROUNDS):
         rows, columns, values, wanted = [], [], [], []
         first = 0
         for join, (of_source, of_target) in zip(joins, seams, strict=True):
             p, q = placed[join.source].apply(of_source), placed[join.target].apply(of_target)
             off = q - p
             spread = np.linalg.norm(off, axis=1).mean()
-            weight = 1 / (1 + (spread / (loose * step_px)) ** 2)
+            weight = 1 / (1 + (spread / (far * step_px)) ** 2)
             for points, name, sign in ((p, join.source, 1.0), (q, join.target, -1.0)):
                 if number[name] == 0:
                     continue
