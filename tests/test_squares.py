@@ -9,8 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pairingnet.assemble.layout import Table, off_px
-from pairingnet.assemble.merge import assemble
+from pairingnet.assemble.joins import by_pair
+from pairingnet.assemble.layout import Table, agrees, carried_over, off_px
+from pairingnet.assemble.merge import assemble, drawn_near
 from pairingnet.assemble.repair import assemble_well
 from pairingnet.assemble.silence import Silence, brought_together, silence_in
 from pairingnet.assemble.together import put_together
@@ -133,13 +134,21 @@ def test_a_surer_merge_stays_and_so_does_what_a_person_has_accepted() -> None:
 def test_groups_are_drawn_near_by_all_joins_between_them() -> None:
     """The surest join is turned a little. By it alone the other end of the seam would gape, and what is said there
     would not agree."""
-    sure = border(0, 5.0)
+    sure, *others = border(0, 5.0), border(1), border(2)
     assert sure.target_from_source is not None
     middle = sure.points[:, 1].mean(axis=0)
     back, away = Rigid2D(0.0, *-middle), Rigid2D(0.0, *middle)
     turned = replace(sure, target_from_source=away @ Rigid2D(np.radians(10)) @ back @ sure.target_from_source)
-    joins = [*blocks(), turned, border(1), border(2)]
-    _, assembly = solved(joins)
-    assert sorted(map(len, assembly.groups)) == [18] and assembly.contradicted == ()
-    poses = assembly.groups[0].poses
-    assert off_px(border(2), poses["b20"].inverse() @ poses["a22"]) < 6.0
+    own, fixed = (
+        {name((b, i, j)): Rigid2D(0.0, j * EDGE_PX, i * EDGE_PX) for i in ROWS for j in COLUMNS} for b in BLOCKS
+    )
+    table = Table(OUTLINES, AssembleSettings(), STEP_PX)
+    laid = carried_over(turned, own, fixed)
+    near = drawn_near(table, by_pair([turned, *others]), laid, fixed)
+    for row, (gaping_px, closed_px) in {1: (20.0, 4.0), 2: (40.0, 4.0)}.items():
+        for poses, is_near in ((laid, False), (near, True)):
+            off = off_px(border(row), fixed[f"b{row}0"].inverse() @ poses[f"a{row}2"])
+            assert off < closed_px if is_near else off > gaping_px
+    assert not agrees(table, border(2), {**fixed, **laid}) and agrees(table, border(2), {**fixed, **near})
+    alone = drawn_near(table, by_pair([turned]), laid, fixed)
+    assert alone == laid

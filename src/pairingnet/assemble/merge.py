@@ -116,7 +116,7 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     moved = carried_over(join, board.poses[one], fixed)
     decided = join.score >= _SURE
     if not decided:  # what a person has accepted lies as it was seen
-        moved = _drawn_near(board.table, between, moved, fixed)
+        moved = drawn_near(board.table, between, moved, fixed)
     together = {**fixed, **moved}
     agreeing, against = _said(board.table, between, moved, fixed)
     if not agreeing:
@@ -140,9 +140,7 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     return True
 
 
-def _drawn_near(
-    table: Table, between: Mapping[Pair, list[PairMatch]], moved: Poses, fixed: Poses
-) -> dict[str, Rigid2D]:
+def drawn_near(table: Table, between: Mapping[Pair, list[PairMatch]], moved: Poses, fixed: Poses) -> dict[str, Rigid2D]:
     """Where a group comes to lie by all joins that want it about there: by one alone, far from it, it may be turned too
     much."""
     together = {**fixed, **moved}
