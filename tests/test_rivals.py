@@ -33,13 +33,15 @@ TABLE = Table(OUTLINES, AssembleSettings(), STEP_PX)
 RIGHT, LEFT, BELOW = Rigid2D(0, -SIDE, 0), Rigid2D(0, SIDE, 0), Rigid2D(0, 0, -SIDE)
 
 
-def join(source: str, target: str, pose: Rigid2D, logit: float) -> PairMatch:
-    return PairMatch(source, target, pose, logit, probability=float(1 / (1 + np.exp(-logit))))
+def join(source: str, target: str, pose: Rigid2D, logit: float, gap_px: float = 1.0) -> PairMatch:
+    """Of worn pieces, unless the gap is small."""
+    probability = float(1 / (1 + np.exp(-logit)))
+    return PairMatch(source, target, pose, logit, probability=probability, evidence={"gap_px": gap_px})
 
 
 def test_what_nobody_contests_gains_and_what_somebody_does_loses() -> None:
     free = join("d", "e", RIGHT, 0.0)
-    one, other = join("a", "b", RIGHT, 0.0), join("a", "c", RIGHT, 1.0)
+    one, other = join("a", "b", RIGHT, 0.0), join("a", "c", RIGHT, 1.0)  # likely, and loose: worn pieces
     told = among_rivals(TABLE, [free, one, other], RULES)
     assert told[0].score == pytest.approx(RULES.free)
     assert told[1].score < one.score < told[0].score
@@ -104,8 +106,14 @@ def test_the_strongest_rivals_by_hand() -> None:
 
 
 def test_doubtful_joins_that_nobody_contests_make_a_group() -> None:
-    doubtful = join("a", "b", RIGHT, -0.5)
-    matches, assembly = put_together(OUTLINES, [doubtful], STEP_PX, SolveSettings())
-    assert [set(group.poses) for group in assembly.groups] == [{"a", "b"}] and matches[0].probability > 0.5
-    _, contested = put_together(OUTLINES, [doubtful, join("a", "c", RIGHT, -0.4)], STEP_PX, SolveSettings())
-    assert contested.groups == ()
+    doubtful, sure = join("a", "b", RIGHT, -0.5), join("d", "e", RIGHT, 4.0)
+    _, assembly = put_together(OUTLINES, [doubtful, sure], STEP_PX, SolveSettings())
+    assert [set(group.poses) for group in assembly.groups] == [{"a", "b"}, {"d", "e"}]
+    _, contested = put_together(OUTLINES, [doubtful, sure, join("a", "c", RIGHT, -0.4)], STEP_PX, SolveSettings())
+    assert [set(group.poses) for group in contested.groups] == [{"d", "e"}]
+
+
+def test_clean_pieces_gain_nothing_where_nobody_contests_them() -> None:
+    """Strangers and outer borders are uncontested as well."""
+    joins = [join("a", "b", RIGHT, 0.4, gap_px=0.02), join("d", "e", RIGHT, 4.0, gap_px=0.02)]
+    assert [told.score for told in among_rivals(TABLE, joins, RULES)] == pytest.approx([0.28, 2.8])

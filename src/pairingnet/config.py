@@ -241,7 +241,8 @@ class RivalSettings:
     """Joins that claim the same stretch of contour. Learned from joins of torn pictures (benchmarks/rivals.py)."""
 
     alone: float = 0.7  # how much the log-odds count that a join has alone
-    free: float = 1.8  # log-odds that it gains where nobody else claims its stretch
+    free: float = 1.8  # log-odds that it gains where nobody else claims its stretch, among worn pieces
+    worn: float = 0.03  # steps; pieces are worn whose likely joins lie looser than that
     rival: float = 2.3  # log-odds that it loses for each of its strongest rivals' own
     most: float = 2.0  # log-odds; no rival counts for more
 

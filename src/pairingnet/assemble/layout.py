@@ -34,8 +34,17 @@ class Table:
 
 def usual_gap_px(joins: Iterable[PairMatch]) -> float:
     """The gap of most joins that are rather right than wrong."""
-    gaps = [join.evidence.get("worn_px", 0.0) for join in joins if join.probability > 0.5]
-    return float(np.median(gaps)) if gaps else 0.0
+    return _usual(joins, "worn_px")
+
+
+def usual_loose_px(joins: Iterable[PairMatch]) -> float:
+    """How far apart contours lie in most joins that are rather right than wrong, when they are laid on each other."""
+    return _usual(joins, "gap_px")
+
+
+def _usual(joins: Iterable[PairMatch], what: str) -> float:
+    told = [join.evidence.get(what, 0.0) for join in joins if join.probability > 0.5]
+    return float(np.median(told)) if told else 0.0
 
 
 def agrees(table: Table, join: PairMatch, poses: Poses, times: float = 1.0) -> bool:

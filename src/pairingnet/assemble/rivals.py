@@ -1,19 +1,20 @@
 """A stretch of contour had one neighbour: joins that claim the same stretch rival each other.
 
-Alone, a join is judged by what its two pieces show. Among all joins it is worth more where nobody else claims its
-stretch on either piece, and less where somebody does. Rivals have rivals themselves: what is left of them after a first
-round is what counts in the second.
+Alone, a join is judged by what its two pieces show. Among all joins it is worth less where somebody else claims its
+stretch on either piece, and among worn pieces more where nobody does. Rivals have rivals themselves: what is left of
+them after a first round is what counts in the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.assemble.joins import Pair, with_log_odds
-from pairingnet.assemble.layout import Table
+from pairingnet.assemble.layout import Table, usual_loose_px
 from pairingnet.config import RivalSettings
 from pairingnet.match.contact import contact
 from pairingnet.types import Decisions, PairMatch
@@ -36,6 +37,9 @@ def among_rivals(
     heard = [join for join in joins if join.target_from_source is not None and join.pair not in decisions.rejected]
     accepted = np.array([join.pair in decisions.accepted for join in heard], dtype=bool)
     alone = np.array([join.score for join in heard], dtype=np.float64)
+    if usual_loose_px(joins) <= settings.worn * table.step_px:
+        # Right joins of clean pieces are sure by themselves; nobody contests those of strangers either.
+        settings = replace(settings, free=0.0)
     told = np.where(accepted, alone, log_odds_among(alone, rivals_of(table, heard), settings, accepted))
     score = {join: float(log_odds) for join, log_odds in zip(heard, told, strict=True)}
     return [with_log_odds(join, score.get(join, join.score)) for join in joins]
