@@ -19,7 +19,6 @@ from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D, resample_closed
 from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, PairMatch
-from tests.test_assemble import NO_RIVALS
 
 STEP_PX, EDGE_PX = 3.0, 120
 BLOCKS, ROWS, COLUMNS = "ab", range(3), range(3)
@@ -59,8 +58,7 @@ def border(row: int, logit: float = 2.0) -> PairMatch:
 
 
 def solved(joins: list[PairMatch]) -> tuple[dict[frozenset[str], PairMatch], Assembly]:
-    # Rivals are another matter (test_rivals.py).
-    matches, assembly = put_together(OUTLINES, joins, STEP_PX, SolveSettings(rivals=NO_RIVALS))
+    matches, assembly = put_together(OUTLINES, joins, STEP_PX, SolveSettings())
     return {frozenset((match.source, match.target)): match for match in matches}, assembly
 
 
