@@ -1,10 +1,13 @@
 """Small puzzles of pictures of photos/val, clean and worn, put together: what choices between ways to do it rest on.
 
-python -m benchmarks.puzzles --shared FOLDER [--weights FILE] [--kinds sherds small-rubbed] [--set rivals.free=0]
+python -m benchmarks.puzzles --shared FOLDER [--weights FILE] [--kinds sherds rubbed] [--mixed] [--set rivals.free=0]
 
 The last 17 pictures of photos/val, which the verifier is not calibrated on: every second one whole, of the others
 6 to 10 pieces. A piece is right when every true neighbour is in its group, within 8 px; RR is of true pairs, each by
 itself; wrong are neighbours that were placed as they do not belong.
+
+--mixed: instead, four mixtures of pictures of photos/val as in benchmarks.solving: three, of whose pieces a fifth is
+lost, with 50 pieces of others.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.solving import judge, off_px
+from benchmarks.solving import judge, mixture, off_px
 from pairingnet.assemble.together import put_together
 from pairingnet.config import WEAR_LEVELS, SolveSettings, TearSettings, WearSettings
 from pairingnet.engine.jobs import run_jobs
@@ -30,7 +33,7 @@ from pairingnet.prepare.load import load_fragments
 from pairingnet.settings import parse_assignments, solve_settings
 from pairingnet.synth.collect import TearJob, tear_one_picture
 from pairingnet.train.verify import few_of
-from pairingnet.types import PairMatch
+from pairingnet.types import Fragment, PairMatch
 
 _LARGE, _WHOLE = TearSettings(longest=1000), TearSettings()
 _SMALL = TearSettings(longest=560, h_min=60, w_min=60, d_min=40, min_overlap=25)
@@ -63,6 +66,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--weights", type=Path, default=SHIPPED)
     parser.add_argument("--kinds", nargs="*", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of solve")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
@@ -70,7 +74,7 @@ def main() -> None:
     print("| pieces | RR | right fit likely | pieces right | true neighbours found | wrong | wrong above .9 |")
     print("|---|---|---|---|---|---|---|")
     for kind in given.kinds:
-        puzzles = puzzles_of(given.shared, kind, given.weights, given.jobs)
+        puzzles = (mixtures_of if given.mixed else puzzles_of)(given.shared, kind, given.weights, given.jobs)
         print(f"| {kind} | {_told(puzzles, settings)} |", flush=True)
 
 
@@ -79,6 +83,18 @@ def puzzles_of(shared: Path, kind: str, weights: Path, jobs: int) -> list[Puzzle
     pictures = image_files(shared / "photos" / "val")[_CALIBRATED:]
     asked = [(path, 6 + number % 5 if number % 2 else 0) for number, path in enumerate(pictures)]
     return run_jobs(partial(_puzzle, *KINDS[kind], weights), asked, jobs, kind)
+
+
+def mixtures_of(shared: Path, kind: str, weights: Path, jobs: int) -> list[Puzzle]:
+    """Mixtures of one kind."""
+    photos = image_files(shared / "photos" / "val")
+    return run_jobs(partial(_mixture, *KINDS[kind], weights, photos), range(100, 104), jobs, f"{kind}, mixed")
+
+
+def _mixture(settings: TearSettings, wear: WearSettings, weights: Path, photos: list[Path], seed: int) -> Puzzle:
+    with tempfile.TemporaryDirectory() as folder:
+        truth = mixture(photos, Path(folder), settings, wear, seed)
+        return _laid(truth, list(load_fragments(truth)), weights)
 
 
 def _puzzle(settings: TearSettings, wear: WearSettings, weights: Path, asked: tuple[Path, int]) -> Puzzle:
@@ -90,6 +106,10 @@ def _puzzle(settings: TearSettings, wear: WearSettings, weights: Path, asked: tu
         truth = tear_one_picture(small, path.stem, job, Path(folder), "fragments")
         truth = few_of(truth, pieces) if pieces else truth
         fragments = list(load_fragments(truth))
+    return _laid(truth, fragments, weights)
+
+
+def _laid(truth: Collection, fragments: list[Fragment], weights: Path) -> Puzzle:
     method = method_for(fragments, load_model(weights))
     features = method.know(list(method.features(fragments)))
     joins = [method.match(a, b) for a, b in combinations(features, 2)]

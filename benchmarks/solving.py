@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.memory import Watch
-from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
+from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings, WearSettings
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.collection import Collection, read_collection, write_collection
-from pairingnet.io.images import image_files, read_image
+from pairingnet.io.images import image_files, read_image, shrunk
 from pairingnet.io.truth import read_truth
 from pairingnet.match.weights import SHIPPED
 from pairingnet.pipeline import solve
@@ -140,19 +140,11 @@ def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
     print("\n| three pictures, 50 intruders, a fifth lost | precision | recall | wrong above .9 |\n|---|---|---|---|")
     photos = image_files(shared / "photos" / "test")
     for seed in range(3):
-        rng = np.random.default_rng(seed)
-        chosen = [photos[i] for i in rng.permutation(len(photos))]
-        torn = torn_pictures(chosen[:3], scratch / f"{seed}", TearSettings(drop=0.2), seed)
-        others = torn_pictures(chosen[3:20], scratch / f"{seed}-others", TearSettings(), seed)
-        intruders = [others.fragments[i] for i in rng.permutation(len(others))[:50]]
+        truth = mixture(photos, scratch / f"{seed}", TearSettings(), WEAR_LEVELS["none"], seed)
         folder = scratch / f"{seed}-scans"
         folder.mkdir()
-        for made, record in [*((torn, r) for r in torn.fragments), *((others, r) for r in intruders)]:
-            (folder / f"{record.id}.png").symlink_to(made.folder / record.image)
-        # Some intruders are neighbours of each other; a join of those is right, too.
-        names = {record.id for record in intruders}
-        among = [pair for pair in others.pairs if pair.source in names and pair.target in names]
-        truth = replace(torn, fragments=(*torn.fragments, *intruders), pairs=(*torn.pairs, *among))
+        for record in truth.fragments:
+            (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
         solution = solve(folder, scratch / f"{seed}-run", weights=weights)
         told = judge(truth, solution.matches, solution.assembly)
         precision = told.placed_right / max(1, told.placed_pairs)
@@ -179,13 +171,29 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
 
 
-def torn_pictures(pictures: list[Path], folder: Path, settings: TearSettings, seed: int) -> Collection:
+def mixture(photos: list[Path], folder: Path, settings: TearSettings, wear: WearSettings, seed: int) -> Collection:
+    """Three pictures, a fifth of their pieces lost, with 50 pieces of 17 others as intruders."""
+    rng = np.random.default_rng(seed)
+    chosen = [photos[i] for i in rng.permutation(len(photos))]
+    torn = torn_pictures(chosen[:3], folder, replace(settings, drop=0.2), seed, wear)
+    others = torn_pictures(chosen[3:20], folder, settings, seed, wear)
+    intruders = [others.fragments[i] for i in rng.permutation(len(others))[:50]]
+    # Some intruders are neighbours of each other; a join of those is right, too.
+    names = {record.id for record in intruders}
+    among = [pair for pair in others.pairs if pair.source in names and pair.target in names]
+    return replace(torn, fragments=(*torn.fragments, *intruders), pairs=(*torn.pairs, *among))
+
+
+def torn_pictures(
+    pictures: list[Path], folder: Path, settings: TearSettings, seed: int, wear: WearSettings = WEAR_LEVELS["none"]
+) -> Collection:
     """Pictures torn into one collection."""
     fragments: list[FragmentRecord] = []
     pairs: list[TruePair] = []
     for path in pictures:
-        job = TearJob(settings, WEAR_LEVELS["none"], seed)
-        part = tear_one_picture(read_image(path).pixels, path.stem, job, folder, "fragments")
+        pixels = read_image(path).pixels
+        pixels = shrunk(pixels, settings.longest or max(pixels.shape))
+        part = tear_one_picture(pixels, path.stem, TearJob(settings, wear, seed), folder, "fragments")
         fragments += part.fragments
         pairs += part.pairs
     write_collection(Collection(folder, tuple(fragments), tuple(pairs)))

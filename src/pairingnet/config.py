@@ -230,6 +230,9 @@ class AssembleSettings:
 
     weakest: float = 0.05  # least probability of a join that is looked at
     log_odds: float = 0.5  # all joins between two groups together must be this sure
+    careful: float = 1.0  # and so much surer, at most, among many fragments
+    orders: int = 8  # in which everything is put together; the layout stays that holds most of what joins say
+    orders_of: int = 640  # fragments at most, in all orders together: large collections are put together once
     agree: float = 12.0  # joins agree when they place the seam so near to each other
     agree_deg: float = 12.0  # and turn the pieces alike, within so many degrees
     allowed: float = 2.5  # pieces may lie so deep on each other
@@ -243,6 +246,7 @@ class RivalSettings:
     alone: float = 0.7  # how much the log-odds count that a join has alone
     free: float = 1.8  # log-odds that it gains where nobody else claims its stretch, among worn pieces
     worn: float = 0.03  # steps; pieces are worn whose likely joins lie looser than that
+    crowd: float = 1.5  # log-odds of that gain that are lost among e times as many fragments
     rival: float = 2.3  # log-odds that it loses for each of its strongest rivals' own
     most: float = 2.0  # log-odds; no rival counts for more
 
@@ -253,6 +257,7 @@ class SolveSettings:
 
     all_pairs_up_to: int = 120  # fragments; of more, only the candidates are laid on each other
     candidates: int = 16  # of each fragment
+    few: int = 32  # fragments, as a puzzle of one picture has; among more there are other pictures and strangers
     least: float = 0.02  # joins below this probability are not worth a look
     prepare: PrepareSettings = PrepareSettings()
     rivals: RivalSettings = RivalSettings()

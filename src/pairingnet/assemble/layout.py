@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairingnet.config import AssembleSettings
-from pairingnet.geometry import Points, Rigid2D, angle_difference
-from pairingnet.match.contact import Outline, contact, overlap_penalty
+from pairingnet.geometry import Points, Rigid2D, angle_difference, perimeter
+from pairingnet.match.contact import Outline, contact, lies_on_px, overlap_penalty
 from pairingnet.types import PairMatch
 
 Poses = Mapping[str, Rigid2D]
+_COVERED = 0.5  # of a piece's contour, drawn a little smaller, that lies inside another: then it lies on it
 _REACH = 3.0  # steps between contours that touch, in a layout of several joins
 
 
@@ -80,11 +81,11 @@ def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid
 
 def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, str]]:
     """Which moved pieces would lie on which fixed ones."""
-    allowed_px = table.settings.allowed * table.step_px
+    allowed_px, most_px = table.settings.allowed * table.step_px, table.settings.overlap * table.step_px
     for name, beside in boxes_meet(table, moved, fixed, -allowed_px):
         beside_from_name = fixed[beside].inverse() @ moved[name]
-        deep_px = overlap_penalty(table.outlines[name], table.outlines[beside], beside_from_name, allowed_px)
-        if deep_px > table.settings.overlap * table.step_px:
+        laid = table.outlines[name], table.outlines[beside], beside_from_name, allowed_px
+        if overlap_penalty(*laid) > most_px or lies_on_px(*laid) > _COVERED * perimeter(laid[0].points):
             yield name, beside
 
 

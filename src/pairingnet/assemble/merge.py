@@ -24,6 +24,7 @@ from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, Group, PairMatch
 
 _SURE = 1e3  # log-odds of what a person has decided
+_LUCK = 1.0  # log-odds by which joins change places in other orders
 _ABOUT = 2.5  # times as far off as joins may be that agree
 _LOOSE = (15.0, 1.0)  # steps; how far off joins between groups may be that draw them near, at first and at last
 
@@ -41,8 +42,9 @@ class _Board:
     body_of: dict[str, str] = field(default_factory=dict)
     silence: Silence = field(default_factory=Silence)
 
-    def settle(self, number: int) -> None:
-        self.poses[number] = settle_poses(self.poses[number], self.held[number], self.table.step_px, self.body_of)
+    def settle(self, number: int, exact: bool = False) -> None:
+        poses, joins, step_px = self.poses[number], self.held[number], self.table.step_px
+        self.poses[number] = settle_poses(poses, joins, step_px, self.body_of, exact=exact)
 
 
 def assemble(
@@ -51,13 +53,16 @@ def assemble(
     step_px: float,
     settings: AssembleSettings | None = None,
     decisions: Decisions | None = None,
+    order: int = 0,
 ) -> Assembly:
-    """Put fragments together. outlines: all fragments; matches: joins with probabilities."""
+    """Put fragments together. outlines: all fragments; matches: joins with probabilities; order: 0 for the surest joins
+    first, others mix up those that are about as sure, each in its own way."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     joins, rejected = _usable(matches, settings, decisions)
     table = Table(outlines, settings, step_px)
     by_loops = confirmed(table, joins)
     joins.sort(key=lambda join: -max(join.score, by_loops.get(join, -np.inf)))
+    waiting = _mixed_up(joins, by_loops, order) if order else joins
     board = _Board(table, rejected, by_loops)
     for number, name in enumerate(outlines):
         board.group_of[name] = number
@@ -67,7 +72,6 @@ def assemble(
     for join in decisions.locked:
         _lock(board, join)
     between = by_pair(joins)
-    waiting = list(joins)
     while waiting:
         # A join that was too weak alone may hold after others have brought its neighbours together.
         left = [join for join in waiting if not _try(board, join, between)]
@@ -75,6 +79,13 @@ def assemble(
             break
         waiting = [join for join in left if board.group_of[join.source] != board.group_of[join.target]]
     return _finished(board, joins)
+
+
+def _mixed_up(joins: Sequence[PairMatch], by_loops: Mapping[PairMatch, float], order: int) -> list[PairMatch]:
+    """The same joins as if each had turned out a little surer, or less sure."""
+    luck = np.random.default_rng(order).normal(scale=_LUCK, size=len(joins))
+    sure = [max(join.score, by_loops.get(join, -np.inf)) + by for join, by in zip(joins, luck, strict=True)]
+    return [joins[i] for i in np.argsort(-np.array(sure), kind="stable")]
 
 
 def _usable(
@@ -186,7 +197,7 @@ def _finished(board: _Board, joins: Sequence[PairMatch]) -> Assembly:
         if len(poses) == 1:
             singles += list(poses)
             continue
-        board.settle(number)
+        board.settle(number, exact=True)
         board.poses[number] = straightened(board.table.outlines, board.poses[number])
         groups.append(Group(board.poses[number], tuple(board.held[number])))
     groups.sort(key=lambda group: (-len(group), min(group.poses)))

@@ -1,8 +1,10 @@
-"""A merge that came too early is taken back.
+"""Merges that came too early are taken back, and others tried first.
 
 The surest joins come first, so that a wrong one among them may shut out several right ones that come later: their
 pieces would lie on others then. Where a sure join was refused, the weakest link of the layout that stands against it
-is left out, and everything is put together again. What counts is how much of what all joins say then holds.
+is left out, and everything is put together again. And which of two doubtful joins comes first is little more than
+chance, but much may depend on it: so everything is put together in several orders.
+What counts is how much of what all joins say then holds, less what is silent.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pairingnet.assemble.belief import Chains
-from pairingnet.assemble.joins import Pair
+from pairingnet.assemble.joins import Pair, by_pair
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
 from pairingnet.assemble.merge import assemble
+from pairingnet.assemble.silence import silence_in
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.match.contact import Outline
@@ -31,12 +34,31 @@ def assemble_well(
     settings: AssembleSettings | None = None,
     decisions: Decisions | None = None,
 ) -> Assembly:
-    """Put fragments together, and again without what stands against sure joins."""
+    """Put fragments together in several orders; the layout stays that holds most of what all joins say."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     table = Table(outlines, settings, step_px)
     said = [match for match in matches if match.target_from_source is not None and match.score > 0]
+    at_most = sum(max(map(_counted, ways)) for ways in by_pair(said).values())
+    best = _mended(table, matches, said, decisions, order=0)
+    usual = silence_in(table, best)
+    merit = _holds(table, best, said) + usual.of_silent()
+    for order in range(1, min(settings.orders, settings.orders_of // max(1, len(outlines)))):
+        if merit >= at_most:
+            break
+        other = _mended(table, matches, said, decisions, order)
+        others = _holds(table, other, said) + usual.of_silent(silence_in(table, other).silent)
+        if others > merit:
+            best, merit = other, others
+    return best
+
+
+def _mended(
+    table: Table, matches: Sequence[PairMatch], said: Sequence[PairMatch], decisions: Decisions, order: int
+) -> Assembly:
+    """Put fragments together in one order, and again without what stands against sure joins."""
+    outlines, step_px, settings = table.outlines, table.step_px, table.settings
     kept = list(matches)
-    best = assemble(outlines, kept, step_px, settings, decisions)
+    best = assemble(outlines, kept, step_px, settings, decisions, order)
     tried: set[Pair] = set(decisions.accepted)
     for _ in range(_TRIES):
         found = next(((weak, names) for weak, names in _against(table, best, said) if weak not in tried), None)
@@ -47,11 +69,11 @@ def assemble_well(
         without = [match for match in kept if match.pair != weak]
         # Only the groups that it is about are tried: in a large collection most others have nothing to do with it.
         there = {name: outlines[name] for name in names}
-        other = assemble(there, _among(without, names), step_px, settings, decisions)
+        other = assemble(there, _among(without, names), step_px, settings, decisions, order)
         about = _among(said, names)
         if _holds(table, other, about) > _holds(table, best, about) + _BETTER:
             kept = without
-            best = assemble(outlines, kept, step_px, settings, decisions)
+            best = assemble(outlines, kept, step_px, settings, decisions, order)
     return best
 
 
@@ -63,11 +85,15 @@ def _holds(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> floa
     """Log-odds of all joins that a layout agrees with."""
     group_of = {name: group for group in assembly.groups for name in group.poses}
     return sum(
-        min(join.score, _MOST)
+        _counted(join)
         for join in joins
         if join.source in group_of and group_of[join.source] is group_of.get(join.target)
         if agrees(table, join, group_of[join.source].poses)
     )
+
+
+def _counted(join: PairMatch) -> float:
+    return min(join.score, _MOST)
 
 
 def _against(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> Iterator[tuple[Pair, set[str]]]:

@@ -37,7 +37,12 @@ class Silence:
         """What so many silent neighbours say about a merge; not above 0. Around a single piece few could speak."""
         if len(moved) == 1 or len(fixed) == 1:
             return 0.0
-        return _COUNTS * silent * float(np.log(self.silent / self.neighbours))
+        return self.of_silent(silent)
+
+    def of_silent(self, silent: float | None = None) -> float:
+        """What so many silent neighbours say about a layout, where they are as usual as here; by default its own."""
+        count = self.silent if silent is None else silent
+        return _COUNTS * count * float(np.log(self.silent / self.neighbours))
 
 
 def brought_together(table: Table, moved: Poses, fixed: Poses) -> set[Pair]:

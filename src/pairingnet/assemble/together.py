@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from pairingnet.assemble.belief import reconsider, with_joins
 from pairingnet.assemble.implied import with_implied
 from pairingnet.assemble.layout import Table, off_px, seam_of, usual_gap_px
@@ -28,6 +30,7 @@ def put_together(
 ) -> tuple[list[PairMatch], Assembly]:
     """The joins that are worth a look, and groups of fragments; both know of each other."""
     decisions = decisions or Decisions()
+    settings = among_so_many(settings, len(outlines))
     table = Table(outlines, settings.assemble, step_px, usual_gap_px(joins))
     heard = [join for join in joins if join.probability >= _HEARD or is_decided(join, decisions)]
     ways = among_rivals(table, _all_ways(_as_seen(table, heard, decisions.seen), decisions), settings.rivals, decisions)
@@ -35,6 +38,18 @@ def put_together(
     assembly = assemble_well(outlines, likely, step_px, settings.assemble, decisions)
     matches = reconsider(table, assembly, likely)
     return with_implied(table, assembly, matches, decisions.rejected), with_joins(assembly, matches)
+
+
+def among_so_many(settings: SolveSettings, fragments: int) -> SolveSettings:
+    """Settings for so many fragments. Those of a puzzle belong together; among many there are strangers, and borders of
+    other pictures that nobody contests: more is asked of a merge there, and nothing is gained by being alone."""
+    crowd = float(np.log(max(1.0, fragments / settings.few)))
+    rivals, groups = settings.rivals, settings.assemble
+    return replace(
+        settings,
+        rivals=replace(rivals, free=max(0.0, rivals.free - rivals.crowd * crowd)),
+        assemble=replace(groups, log_odds=groups.log_odds + min(groups.careful, crowd)),
+    )
 
 
 def _all_ways(joins: Sequence[PairMatch], decisions: Decisions) -> list[PairMatch]:

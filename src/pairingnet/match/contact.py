@@ -14,6 +14,7 @@ from pairingnet.match import loops
 from pairingnet.match.loops import Floats, Ground
 
 _CELL = 2.0  # spacings of the contour's points
+_COARSE = 8  # every so many points are enough to see whether pieces lie on each other
 _MARGIN = 16  # cells around a piece in which its contour is found
 
 
@@ -117,6 +118,15 @@ def overlap_penalty(
         deep = loops.count_inside(as_pose(pose), moved.points, every, fixed.ground, allowed_px)
         total += every * deep * moved.spacing_px
     return total
+
+
+def lies_on_px(source: Outline, target: Outline, target_from_source: Rigid2D, allowed_px: float) -> float:
+    """How much contour (px) of the source would lie inside the target if it were drawn twice as deep as allowed inside
+    of its piece: where two pieces lie exactly on each other, the contours themselves are nowhere deep."""
+    inwards = np.stack([-source.tangents[:, 1], source.tangents[:, 0]], axis=1)
+    drawn = source.points + 2 * allowed_px * inwards
+    deep = loops.count_inside(as_pose(target_from_source), drawn, _COARSE, target.ground, allowed_px)
+    return float(_COARSE * deep * source.spacing_px)
 
 
 def as_pose(transform: Rigid2D) -> Floats:
