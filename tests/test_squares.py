@@ -4,17 +4,18 @@ nothing, and a wrong merge that came first is taken back."""
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 from pairingnet.assemble.joins import by_pair
-from pairingnet.assemble.layout import Table, agrees, carried_over, off_px
+from pairingnet.assemble.layout import Table, agrees, carried_over, collisions, off_px
 from pairingnet.assemble.merge import assemble, drawn_near
-from pairingnet.assemble.repair import assemble_well
+from pairingnet.assemble.poses import settle_poses, usually_off_steps
+from pairingnet.assemble.repair import assemble_well, holds
 from pairingnet.assemble.silence import Silence, brought_together, silence_in
-from pairingnet.assemble.together import put_together
+from pairingnet.assemble.together import among_so_many, put_together
 from pairingnet.config import AssembleSettings, SolveSettings
 from pairingnet.geometry import Rigid2D, resample_closed
 from pairingnet.match.contact import Outline
@@ -118,6 +119,66 @@ def test_a_wrong_merge_that_came_first_is_taken_back() -> None:
     matches, assembly = solved(joins)
     assert [set(group.poses) for group in assembly.groups] == [{"a00", "a01", "a02"}]
     assert matches[frozenset(("a00", "a02"))].probability < 0.9 < matches[frozenset(("a00", "a01"))].probability
+
+
+def test_pieces_that_lie_exactly_on_each_other_are_seen() -> None:
+    """Their contours are nowhere deep inside of each other."""
+    table = Table(OUTLINES, AssembleSettings(), STEP_PX)
+    here, there = {"a00": Rigid2D(0.0, 5.0, 7.0)}, {"a01": Rigid2D(0.0, 5.0, 7.0)}
+    assert list(collisions(table, here, there)) == [("a00", "a01")]
+    assert not list(collisions(table, here, {"a01": Rigid2D(0.0, 5.0 + EDGE_PX, 7.0)}))
+
+
+def guessed(seed: int) -> list[PairMatch]:
+    """Right joins of one picture and wrong ones of any two pieces, about as sure as each other."""
+    rng = np.random.default_rng(seed)
+    places = [("a", i, j) for i in ROWS for j in COLUMNS]
+    right = [
+        beside(one, other, float(rng.normal(1.5, 1.0)))
+        for one, other in combinations(places, 2)
+        if (other[1] - one[1], other[2] - one[2]) in ((0, 1), (1, 0))
+    ]
+    any_two = [rng.permutation(len(places))[:2] for _ in range(12)]
+    wrong = [beside(places[one], places[other], float(rng.normal(1.0, 1.0))) for one, other in any_two]
+    return right + [join for join in wrong if join.pair not in {each.pair for each in right}]
+
+
+def test_other_orders_find_what_the_surest_first_do_not() -> None:
+    table = Table(OUTLINES, AssembleSettings(), STEP_PX)
+    once, often = AssembleSettings(orders=1), AssembleSettings(orders=8)
+    better = 0
+    for seed in range(6):
+        joins = guessed(seed)
+        said = [join for join in joins if join.score > 0]
+        first, best = (assemble_well(OUTLINES, joins, STEP_PX, settings) for settings in (once, often))
+        assert holds(table, best, said) >= holds(table, first, said) - 8 * 1.2  # more may be silent in the other
+        better += holds(table, best, said) > holds(table, first, said)
+        again = assemble_well(OUTLINES, joins[::-1], STEP_PX, often)
+        assert {frozenset(group.poses) for group in again.groups} == {frozenset(group.poses) for group in best.groups}
+    assert better
+
+
+def test_among_many_more_is_asked_of_a_merge() -> None:
+    few, many, crowd = (among_so_many(SolveSettings(), count) for count in (32, 64, 5000))
+    assert few == SolveSettings()
+    assert few.assemble.log_odds < many.assemble.log_odds < crowd.assemble.log_odds
+    assert crowd.assemble.log_odds == few.assemble.log_odds + few.assemble.careful
+    assert few.rivals.free > many.rivals.free > crowd.rivals.free == 0
+
+
+def test_in_the_end_tight_joins_count_for_more_than_loose_ones() -> None:
+    """The direct join of the outer two is loose, and says something else than the two tight ones."""
+    tight = {"gap_px": 0.0, "worn_px": 0.0, "contact_px": 100.0}
+    one, other = (replace(beside(("a", 0, j), ("a", 0, j + 1), 4.0), evidence=tight) for j in (0, 1))
+    far = Rigid2D(0.0, -2 * EDGE_PX - 12.0, 0.0)
+    loose = replace(one, target=other.target, target_from_source=far, evidence={**tight, "gap_px": 6.0})
+    start = {"a02": Rigid2D(), "a01": Rigid2D(0.0, -EDGE_PX, 0.0), "a00": Rigid2D(0.0, -2.0 * EDGE_PX, 0.0)}
+    evenly, exactly = (
+        settle_poses(start, [one, other, loose], STEP_PX, exact=exact)["a00"].x_px + 2 * EDGE_PX
+        for exact in (False, True)
+    )
+    assert evenly < 2 * exactly < 0
+    assert usually_off_steps(loose, STEP_PX) > 10 * usually_off_steps(one, STEP_PX)
 
 
 def test_a_surer_merge_stays_and_so_does_what_a_person_has_accepted() -> None:

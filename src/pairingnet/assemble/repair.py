@@ -15,7 +15,7 @@ from pairingnet.assemble.belief import Chains
 from pairingnet.assemble.joins import Pair, by_pair
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
 from pairingnet.assemble.merge import assemble
-from pairingnet.assemble.silence import silence_in
+from pairingnet.assemble.silence import Silence, silence_in
 from pairingnet.config import AssembleSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.match.contact import Outline
@@ -38,15 +38,15 @@ def assemble_well(
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     table = Table(outlines, settings, step_px)
     said = [match for match in matches if match.target_from_source is not None and match.score > 0]
-    at_most = sum(max(map(_counted, ways)) for ways in by_pair(said).values())
     best = _mended(table, matches, said, decisions, order=0)
     usual = silence_in(table, best)
-    merit = _holds(table, best, said) + usual.of_silent()
+    merit = holds(table, best, said) + usual.of_silent()
+    at_most = sum(max(map(_counted, ways)) for ways in by_pair(said).values()) + usual.of_silent(Silence().silent)
     for order in range(1, min(settings.orders, settings.orders_of // max(1, len(outlines)))):
         if merit >= at_most:
             break
         other = _mended(table, matches, said, decisions, order)
-        others = _holds(table, other, said) + usual.of_silent(silence_in(table, other).silent)
+        others = holds(table, other, said) + usual.of_silent(silence_in(table, other).silent)
         if others > merit:
             best, merit = other, others
     return best
@@ -71,7 +71,7 @@ def _mended(
         there = {name: outlines[name] for name in names}
         other = assemble(there, _among(without, names), step_px, settings, decisions, order)
         about = _among(said, names)
-        if _holds(table, other, about) > _holds(table, best, about) + _BETTER:
+        if holds(table, other, about) > holds(table, best, about) + _BETTER:
             kept = without
             best = assemble(outlines, kept, step_px, settings, decisions, order)
     return best
@@ -81,7 +81,7 @@ def _among(joins: Iterable[PairMatch], names: set[str]) -> list[PairMatch]:
     return [join for join in joins if join.source in names and join.target in names]
 
 
-def _holds(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> float:
+def holds(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> float:
     """Log-odds of all joins that a layout agrees with."""
     group_of = {name: group for group in assembly.groups for name in group.poses}
     return sum(
