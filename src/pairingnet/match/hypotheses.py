@@ -45,12 +45,12 @@ def likely_correspondences(
     logits: NDArray[np.float32], most: int, least: float, sharper: float = 1.0
 ) -> Correspondences:
     """The best partner of every row and of every column of logits (N, M), by the dual softmax of so many times them."""
-    exponential = sharper * (logits - logits.max())
+    exponential = logits - logits.max()
+    exponential *= sharper
     np.maximum(exponential, -80, out=exponential)  # less would be nothing, and divide by it
     np.exp(exponential, out=exponential)
-    rows, columns, values = best_partners(
-        exponential, 1 / exponential.sum(axis=1, dtype=np.float32), 1 / exponential.sum(axis=0, dtype=np.float32)
-    )
+    of_row, of_column = (1 / exponential.sum(axis=axis, dtype=np.float32) for axis in (1, 0))
+    rows, columns, values = best_partners(exponential, of_row, of_column, least)
     order = np.argsort(-values, kind="stable")[:most]
     order = order[values[order] >= least]
     return Correspondences(rows[order], columns[order], values[order].astype(np.float64))

@@ -330,8 +330,11 @@ def votes_for(
 
 
 @compiled
-def best_partners(exponential: NDArray[np.float32], of_row: NDArray[np.float32], of_column: NDArray[np.float32]) -> Any:
-    """Rows, columns and probabilities (K,) of the best partner of every row and every column, each pair once.
+def best_partners(
+    exponential: NDArray[np.float32], of_row: NDArray[np.float32], of_column: NDArray[np.float32], least: float
+) -> Any:
+    """Rows, columns and probabilities (K,) of the best partner of every row and every column, each pair once; -1 where
+    none is as likely as `least`.
 
     exponential (N, M) of logits; of_row (N,) and of_column (M,) are one over its sums.
     """
@@ -339,8 +342,11 @@ def best_partners(exponential: NDArray[np.float32], of_row: NDArray[np.float32],
     by_row, by_column = np.zeros(n, np.int64), np.zeros(m, np.int64)
     value, above = np.full(n, np.float32(-1)), np.full(m, np.float32(-1))
     for i in range(n):
+        enough = np.float32(least / of_row[i])
         for j in range(m):
             e = exponential[i, j]
+            if e < enough:  # nearly all: neither factor is above 1, so their product is not above this one
+                continue
             probability = (e * of_row[i]) * (e * of_column[j])
             if probability > value[i]:
                 value[i], by_row[i] = probability, j
