@@ -20,18 +20,17 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.solving import judge, mixture, off_px
+from benchmarks.solving import judge, mixture, off_px, torn_pictures
 from pairingnet.assemble.together import put_together
 from pairingnet.config import WEAR_LEVELS, SolveSettings, TearSettings, WearSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.io.collection import Collection
-from pairingnet.io.images import image_files, read_image, shrunk
+from pairingnet.io.images import image_files
 from pairingnet.match.contact import Outline
 from pairingnet.match.pair import method_for
 from pairingnet.match.weights import SHIPPED, load_model
 from pairingnet.prepare.load import load_fragments
 from pairingnet.settings import parse_assignments, solve_settings
-from pairingnet.synth.collect import TearJob, tear_one_picture
 from pairingnet.train.verify import few_of
 from pairingnet.types import Fragment, PairMatch
 
@@ -99,14 +98,10 @@ def _mixture(settings: TearSettings, wear: WearSettings, weights: Path, photos: 
 
 def _puzzle(settings: TearSettings, wear: WearSettings, weights: Path, asked: tuple[Path, int]) -> Puzzle:
     path, pieces = asked
-    pixels = read_image(path).pixels
     with tempfile.TemporaryDirectory() as folder:
-        small = shrunk(pixels, settings.longest or max(pixels.shape))
-        job = TearJob(settings, wear, 1)
-        truth = tear_one_picture(small, path.stem, job, Path(folder), "fragments")
+        truth = torn_pictures([path], Path(folder), settings, 1, wear)
         truth = few_of(truth, pieces) if pieces else truth
-        fragments = list(load_fragments(truth))
-    return _laid(truth, fragments, weights)
+        return _laid(truth, list(load_fragments(truth)), weights)
 
 
 def _laid(truth: Collection, fragments: list[Fragment], weights: Path) -> Puzzle:

@@ -141,10 +141,7 @@ def _mixed(shared: Path, weights: Path, scratch: Path) -> None:
     photos = image_files(shared / "photos" / "test")
     for seed in range(3):
         truth = mixture(photos, scratch / f"{seed}", TearSettings(), WEAR_LEVELS["none"], seed)
-        folder = scratch / f"{seed}-scans"
-        folder.mkdir()
-        for record in truth.fragments:
-            (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
+        folder = _as_scans(truth, scratch / f"{seed}-scans")
         solution = solve(folder, scratch / f"{seed}-run", weights=weights)
         told = judge(truth, solution.matches, solution.assembly)
         precision = told.placed_right / max(1, told.placed_pairs)
@@ -158,10 +155,7 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     kept = {record.id for record in torn.fragments[:1000]}
     pairs = tuple(pair for pair in torn.pairs if {pair.source, pair.target} <= kept)
     truth = replace(torn, fragments=torn.fragments[:1000], pairs=pairs)
-    folder = scratch / "scans"
-    folder.mkdir()
-    for record in truth.fragments:
-        (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
+    folder = _as_scans(truth, scratch / "scans")
     began = time.perf_counter()
     with Watch() as memory:
         solution = solve(folder, scratch / "run", weights=weights)
@@ -169,6 +163,14 @@ def _large(shared: Path, weights: Path, scratch: Path) -> None:
     told = judge(truth, solution.matches, solution.assembly)
     print(f"\n{len(truth)} fragments end to end: {seconds:.0f} s; at most {memory.most_gb:.2f} GB in all processes")
     print(f"true neighbours found: {told.found_pairs} of {told.true_pairs}; wrong above .9: {told.sure_but_wrong}")
+
+
+def _as_scans(truth: Collection, folder: Path) -> Path:
+    """A folder with an image of each fragment, as a person would have it."""
+    folder.mkdir()
+    for record in truth.fragments:
+        (folder / f"{record.id}.png").symlink_to(truth.folder / record.image)
+    return folder
 
 
 def mixture(photos: list[Path], folder: Path, settings: TearSettings, wear: WearSettings, seed: int) -> Collection:

@@ -34,7 +34,8 @@ def assemble_well(
     settings: AssembleSettings | None = None,
     decisions: Decisions | None = None,
 ) -> Assembly:
-    """Put fragments together in several orders; the layout stays that holds most of what all joins say."""
+    """Put fragments together in several orders; the layout stays that holds most of what all joins say, less what is
+    silent in it."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     table = Table(outlines, settings, step_px)
     said = [match for match in matches if match.target_from_source is not None and match.score > 0]
@@ -46,9 +47,9 @@ def assemble_well(
         if merit >= at_most:
             break
         other = _mended(table, matches, said, decisions, order)
-        others = holds(table, other, said) + usual.of_silent(silence_in(table, other).silent)
-        if others > merit:
-            best, merit = other, others
+        its_merit = holds(table, other, said) + usual.of_silent(silence_in(table, other).silent)
+        if its_merit > merit:
+            best, merit = other, its_merit
     return best
 
 
