@@ -355,6 +355,7 @@ class RingTrainSettings:
     canny: float = 0.0  # share of the pictures that are shown as Canny edges
     colour: float = 0.06  # spread of brightness, contrast and tint between the pieces of a picture
     near: int = 2  # steps beside the true partner that are neither right nor wrong
+    bfloat16: bool = False  # multiply numbers of 16 bits: a third faster on processors that can
     seed: int = 0  # of the weights, the order of the pictures and what is changed in them
 
     def __post_init__(self) -> None:

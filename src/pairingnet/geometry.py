@@ -7,6 +7,7 @@ Transforms are named so that neighbours cancel: `canvas_from_b @ b_from_a`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,22 +59,24 @@ class Rigid2D:
         return np.asarray(points, dtype=np.float64) @ m[:, :2].T + m[:, 2]
 
     def inverse(self) -> Rigid2D:
-        c, s = np.cos(self.angle_rad), np.sin(self.angle_rad)
+        c, s = math.cos(self.angle_rad), math.sin(self.angle_rad)
         return Rigid2D(
-            wrap_angle(-self.angle_rad),
-            float(-c * self.x_px - s * self.y_px),
-            float(s * self.x_px - c * self.y_px),
+            wrap_angle(-self.angle_rad), -c * self.x_px - s * self.y_px, s * self.x_px - c * self.y_px
         )
 
     def __matmul__(self, other: Rigid2D) -> Rigid2D:
         """First `other`, then `self`."""
-        x, y = self.apply([[other.x_px, other.y_px]])[0]
-        return Rigid2D(wrap_angle(self.angle_rad + other.angle_rad), float(x), float(y))
+        c, s = math.cos(self.angle_rad), math.sin(self.angle_rad)
+        return Rigid2D(
+            wrap_angle(self.angle_rad + other.angle_rad),
+            c * other.x_px - s * other.y_px + self.x_px,
+            s * other.x_px + c * other.y_px + self.y_px,
+        )
 
 
 def wrap_angle(angle_rad: float) -> float:
     """The same direction in [-pi, pi)."""
-    return float((angle_rad + np.pi) % (2 * np.pi) - np.pi)
+    return float((angle_rad + math.pi) % (2 * math.pi) - math.pi)
 
 
 def angle_difference(a_rad: float, b_rad: float) -> float:

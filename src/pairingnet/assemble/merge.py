@@ -41,6 +41,12 @@ class _Board:
     held: dict[int, list[PairMatch]] = field(default_factory=dict)
     body_of: dict[str, str] = field(default_factory=dict)
     silence: Silence = field(default_factory=Silence)
+    too_weak: dict[PairMatch, tuple[int, ...]] = field(default_factory=dict)  # in which state of which groups
+
+    def state_of(self, join: PairMatch) -> tuple[int, ...]:
+        """The groups of a join and how much they hold: where that is the same, so is what all joins say of them."""
+        groups = self.group_of[join.source], self.group_of[join.target]
+        return *groups, *(len(self.held[number]) for number in groups)
 
     def settle(self, number: int, exact: bool = False) -> None:
         poses, joins, step_px = self.poses[number], self.held[number], self.table.step_px
@@ -122,6 +128,9 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     one, other = board.group_of[join.source], board.group_of[join.target]
     if one == other:
         return True
+    state = board.state_of(join)
+    if board.too_weak.get(join) == state:
+        return False
     # The group of the target stays; that of the source moves.
     fixed = board.poses[other]
     moved = carried_over(join, board.poses[one], fixed)
@@ -131,11 +140,13 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
     together = {**fixed, **moved}
     agreeing, against = _said(board.table, between, moved, fixed)
     if not agreeing:
+        board.too_weak[join] = state
         return False
     sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
     sure = max(sure, board.by_loops.get(join, sure)) - against
     least = board.table.settings.log_odds
     if not decided and sure < least:  # most end here, before anything is laid on anything
+        board.too_weak[join] = state
         return False
     near = brought_together(board.table, moved, fixed)
     silent = len(near - {match.pair for match in agreeing})

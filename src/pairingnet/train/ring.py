@@ -59,10 +59,12 @@ class RingTask:
         if len(asked) > self.settings.most_points:
             asked = asked[np.sort(rng.choice(len(asked), self.settings.most_points, replace=False))]
         chunks = _chunks(strips)
-        made = [[self.network(pack_strips(chunk, role, self.device)) for chunk in chunks] for role in (QUERY, KEY)]
+        made = [[self._features(chunk, role) for chunk in chunks] for role in (QUERY, KEY)]
         queries, keys = (torch.cat(parts).detach().requires_grad_() for parts in made)
         answers = torch.cat([keys, self._strangers(rng)])
-        loss = contrast(queries, answers, self.network.log_scale, asked, starts, self.settings.near)
+        loss = contrast(
+            queries, answers, self.network.log_scale, asked, starts, self.settings.near, self.settings.bfloat16
+        )
         (loss * len(asked)).backward()  # type: ignore[no-untyped-call]
         for parts, joined in zip(made, (queries, keys), strict=True):
             assert joined.grad is not None
@@ -100,8 +102,13 @@ class RingTask:
         chosen = rng.choice(len(self.scenes), min(self.settings.strangers, len(self.scenes)), replace=False)
         strips = [strip for number in chosen for strip in self._changed(self.scenes[number], rng).strips]
         with torch.no_grad():
-            made = [self.network(pack_strips(chunk, KEY, self.device)) for chunk in _chunks(strips)]
+            made = [self._features(chunk, KEY) for chunk in _chunks(strips)]
         return torch.cat([torch.zeros(0, self.network.settings.features, device=self.device), *made])
+
+    def _features(self, strips: list[Strip], role: int) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.bfloat16):
+            made = self.network(pack_strips(strips, role, self.device))
+        return torch.as_tensor(made.float())
 
     def _changed(self, scene: Scene, rng: np.random.Generator) -> Scene:
         if rng.random() < 0.5:
