@@ -84,6 +84,16 @@ def test_the_mats_colour_inside_a_piece_stays_inside() -> None:
     assert find(scan).alpha[100, 100] == 255
 
 
+@pytest.mark.parametrize("mat", MATS)
+def test_a_narrow_inlet_is_mat(mat: str, rng: np.random.Generator) -> None:
+    mask = blob(7, size=200, radius=70)
+    cv2.line(mask, (20, 90), (62, 104), color=0, thickness=7)
+    scan = on_mat(mask, (170, 60, 50), MATS[mat]) + rng.normal(0, 1.5, (*mask.shape, 3))
+    fragment = find(jpeg_round_trip(scan.clip(0, 255).astype(np.uint8), 90))
+    distance, _ = cKDTree(fragment.contour + fragment.offset_px).query(trace_contour(mask))
+    assert np.max(distance) < 3
+
+
 def test_holes_are_kept_on_demand() -> None:
     mask = blob(7, size=200, radius=70)
     scan = on_mat(mask, (150, 70, 60), MATS["white"])

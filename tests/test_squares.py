@@ -121,6 +121,14 @@ def test_a_wrong_merge_that_came_first_is_taken_back() -> None:
     assert matches[frozenset(("a00", "a02"))].probability < 0.9 < matches[frozenset(("a00", "a01"))].probability
 
 
+@pytest.mark.parametrize(("logit", "joined"), [(8.0, False), (20.0, True)])
+def test_a_bit_left_on_a_piece_does_not_keep_sure_joins_apart(logit: float, joined: bool) -> None:
+    bit = np.array([[0, 0], [1, 0], [1, 0.4], [1.1, 0.4], [1.1, 0.6], [1, 0.6], [1, 1], [0, 1]]) * EDGE_PX
+    outlines = {"a00": Outline(resample_closed(bit, 1.0)), "a01": OUTLINES["a01"]}
+    found = assemble(outlines, [beside(("a", 0, 0), ("a", 0, 1), logit)], STEP_PX)
+    assert bool(found.groups) is joined
+
+
 def test_pieces_that_lie_exactly_on_each_other_are_seen() -> None:
     """Their contours are nowhere deep inside of each other."""
     table = Table(OUTLINES, AssembleSettings(), STEP_PX)

@@ -231,8 +231,8 @@ class AssembleSettings:
     weakest: float = 0.05  # least probability of a join that is looked at
     log_odds: float = 0.5  # all joins between two groups together must be this sure
     careful: float = 1.0  # and so much surer, at most, among many fragments
-    orders: int = 8  # in which everything is put together; the layout stays that holds most of what joins say
-    orders_of: int = 640  # fragments at most, in all orders together: large collections are put together once
+    orders: int = 24  # in which everything is put together; the layout stays that holds most of what joins say
+    orders_of: int = 1920  # fragments at most, in all orders together: large collections are put together once
     agree: float = 12.0  # joins agree when they place the seam so near to each other
     agree_deg: float = 12.0  # and turn the pieces alike, within so many degrees
     allowed: float = 2.5  # pieces may lie so deep on each other

@@ -60,9 +60,7 @@ class Rigid2D:
 
     def inverse(self) -> Rigid2D:
         c, s = math.cos(self.angle_rad), math.sin(self.angle_rad)
-        return Rigid2D(
-            wrap_angle(-self.angle_rad), -c * self.x_px - s * self.y_px, s * self.x_px - c * self.y_px
-        )
+        return Rigid2D(wrap_angle(-self.angle_rad), -c * self.x_px - s * self.y_px, s * self.x_px - c * self.y_px)
 
     def __matmul__(self, other: Rigid2D) -> Rigid2D:
         """First `other`, then `self`."""

@@ -79,9 +79,9 @@ def carried_over(join: PairMatch, moved: Poses, fixed: Poses) -> dict[str, Rigid
     return {name: shift @ pose for name, pose in moved.items()}
 
 
-def collisions(table: Table, moved: Poses, fixed: Poses) -> Iterator[tuple[str, str]]:
-    """Which moved pieces would lie on which fixed ones."""
-    allowed_px, most_px = table.settings.allowed * table.step_px, table.settings.overlap * table.step_px
+def collisions(table: Table, moved: Poses, fixed: Poses, times: float = 1.0) -> Iterator[tuple[str, str]]:
+    """Which moved pieces would lie on which fixed ones, along so many times as much contour as is usual."""
+    allowed_px, most_px = table.settings.allowed * table.step_px, times * table.settings.overlap * table.step_px
     for name, beside in boxes_meet(table, moved, fixed, -allowed_px):
         beside_from_name = fixed[beside].inverse() @ moved[name]
         laid = table.outlines[name], table.outlines[beside], beside_from_name, allowed_px

@@ -24,7 +24,9 @@ from pairingnet.match.contact import Outline
 from pairingnet.types import Assembly, Decisions, Group, PairMatch
 
 _SURE = 1e3  # log-odds of what a person has decided
-_LUCK = 1.0  # log-odds by which joins change places in other orders
+_LUCK = (1.0, 2.0)  # log-odds by which joins change places in other orders, in turn
+_VERY_SURE = 10.0  # log-odds of joins that no bit of mat left on a piece, or a bent tip, may keep apart:
+_SPUR = 0.5  # for each unit more, pieces may lie on each other along so many times more contour
 _ABOUT = 2.5  # times as far off as joins may be that agree
 _LOOSE = (15.0, 1.0)  # steps; how far off joins between groups may be that draw them near, at first and at last
 
@@ -89,7 +91,7 @@ def assemble(
 
 def _mixed_up(joins: Sequence[PairMatch], by_loops: Mapping[PairMatch, float], order: int) -> list[PairMatch]:
     """The same joins as if each had turned out a little surer, or less sure."""
-    luck = np.random.default_rng(order).normal(scale=_LUCK, size=len(joins))
+    luck = np.random.default_rng(order).normal(scale=_LUCK[order % 2], size=len(joins))
     sure = [max(join.score, by_loops.get(join, -np.inf)) + by for join, by in zip(joins, luck, strict=True)]
     return [joins[i] for i in np.argsort(-np.array(sure), kind="stable")]
 
@@ -139,21 +141,21 @@ def _try(board: _Board, join: PairMatch, between: Mapping[Pair, list[PairMatch]]
         moved = drawn_near(board.table, between, moved, fixed)
     together = {**fixed, **moved}
     agreeing, against = _said(board.table, between, moved, fixed)
-    if not agreeing:
-        board.too_weak[join] = state
-        return False
-    sure = log_odds_together([match.probability for match in agreeing], loops=len(agreeing) - 1)
+    sure = log_odds_together([match.probability for match in agreeing], len(agreeing) - 1) if agreeing else -np.inf
     sure = max(sure, board.by_loops.get(join, sure)) - against
     least = board.table.settings.log_odds
-    if not decided and sure < least:  # most end here, before anything is laid on anything
+    if not agreeing or (not decided and sure < least):  # most end here, before anything is laid on anything
         board.too_weak[join] = state
         return False
     near = brought_together(board.table, moved, fixed)
     silent = len(near - {match.pair for match in agreeing})
     if not decided:
-        if sure + board.silence.log_odds(moved, fixed, silent) < least or any(collisions(board.table, moved, fixed)):
-            return False
-        if any(_would_hold(board, match, one, other, together) for match in board.rejected):
+        may_lie = 1 + _SPUR * max(0.0, sure - _VERY_SURE)
+        if (
+            sure + board.silence.log_odds(moved, fixed, silent) < least
+            or any(collisions(board.table, moved, fixed, may_lie))
+            or any(_would_hold(board, match, one, other, together) for match in board.rejected)
+        ):
             return False
     board.silence.note(len(near), silent)
     _unite(board, one, other, moved, agreeing)

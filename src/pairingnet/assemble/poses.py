@@ -111,8 +111,8 @@ def _changes(
     else:
         at = 3 * rows[..., None, None] + np.arange(3)[:, None], 3 * columns[..., None, None] + np.arange(3)
         at_row, at_column = (np.broadcast_to(each, blocks.shape).ravel() for each in at)
-        normal = coo_matrix((blocks.ravel(), (at_row, at_column))).tocsc()[3:, 3:]
-        change = spsolve(normal + 1e-6 * identity(normal.shape[0], format="csc"), wanted[1:].ravel())
+        sparse = coo_matrix((blocks.ravel(), (at_row, at_column))).tocsc()[3:, 3:]
+        change = spsolve(sparse + 1e-6 * identity(sparse.shape[0], format="csc"), wanted[1:].ravel())
     return np.vstack([np.zeros(3), change.reshape(-1, 3)])
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from pairingnet.assemble.belief import Chains
 from pairingnet.assemble.joins import Pair, by_pair
 from pairingnet.assemble.layout import Poses, Table, agrees, carried_over, collisions
@@ -38,7 +40,7 @@ def assemble_well(
     silent in it."""
     settings, decisions = settings or AssembleSettings(), decisions or Decisions()
     table = Table(outlines, settings, step_px)
-    said = [match for match in matches if match.target_from_source is not None and match.score > 0]
+    said = [match for match in matches if match.target_from_source is not None]
     best = _mended(table, matches, said, decisions, order=0)
     usual = silence_in(table, best)
     merit = holds(table, best, said) + usual.of_silent()
@@ -83,7 +85,7 @@ def _among(joins: Iterable[PairMatch], names: set[str]) -> list[PairMatch]:
 
 
 def holds(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> float:
-    """Log-odds of all joins that a layout agrees with."""
+    """How much of what joins say a layout agrees with."""
     group_of = {name: group for group in assembly.groups for name in group.poses}
     return sum(
         _counted(join)
@@ -94,7 +96,8 @@ def holds(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> float
 
 
 def _counted(join: PairMatch) -> float:
-    return min(join.score, _MOST)
+    """The log-odds of a join that is likely; of a doubtful one that holds, for by chance few would, a little."""
+    return float(np.log1p(np.exp(min(join.score, _MOST))))
 
 
 def _against(table: Table, assembly: Assembly, joins: Iterable[PairMatch]) -> Iterator[tuple[Pair, set[str]]]:

@@ -22,6 +22,8 @@ Lab = NDArray[np.float32]  # (..., 3): L 0..100, a and b about -100..100
 Mask = NDArray[np.bool_]
 
 _SMOOTH_PX = 1.5  # sigma of the smoothed picture
+_LITTLE_PX = 0.7  # sigma of the one in which narrow inlets are seen
+_INLET_PX = 40  # how deep an inlet may be
 _SAME_COLOUR = 14.0  # farther than this from the border's main colour is something else
 _SHADOW_DEPTH = 45.0  # a shadow is at most this much darker
 _SHADOW_SLOPE = 3.0  # and changes at most this much from pixel to pixel; a fragment's edge is steeper
@@ -102,6 +104,7 @@ def fragment_mask(scan: Scan, background: Background, shadows: bool = True, keep
     outside = _reached_from_border(plain)
     if shadows:
         outside = _with_shadows(outside, scan, mat, background.tolerance)
+    outside = _into_inlets(outside, scan, mat, background.tolerance)
     outside = _up_to_the_edge(outside, scan, background.pixel_tolerance)
     mask = ~outside
     if keep_holes:
@@ -172,17 +175,17 @@ def _main_colour(colours: Lab) -> NDArray[np.float64]:
     return np.asarray(centre, dtype=np.float64)
 
 
-def _reached_from_border(candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _reached_from_border(candidates: NDArray[np.bool_], channel_px: int = _CHANNEL_PX) -> NDArray[np.bool_]:
     """The candidates connected to the border by ways that are not too narrow."""
-    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _CHANNEL_PX + 1, 2 * _CHANNEL_PX + 1))
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * channel_px + 1, 2 * channel_px + 1))
     # Beyond the border everything is mat, so pieces that touch the border do not close ways along it.
-    padded = np.pad(candidates, 2 * _CHANNEL_PX + 1, constant_values=True).astype(np.uint8)
+    padded = np.pad(candidates, 2 * channel_px + 1, constant_values=True).astype(np.uint8)
     wide = cv2.morphologyEx(padded, cv2.MORPH_OPEN, kernel)
     _, labels = cv2.connectedComponents(wide, connectivity=4)
     reached = (labels == labels[0, 0]).astype(np.uint8)
     # The opening also rounded off the mat's corners, deep in a fragment's notches: give those back.
     grown = np.asarray(cv2.dilate(reached, kernel), dtype=np.uint8) & padded
-    inset = slice(2 * _CHANNEL_PX + 1, -(2 * _CHANNEL_PX + 1))
+    inset = slice(2 * channel_px + 1, -(2 * channel_px + 1))
     return np.asarray(grown[inset, inset] > 0)
 
 
@@ -195,6 +198,14 @@ def _with_shadows(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask
     soft &= chroma < tolerance + 0.5 * darker * np.linalg.norm(mat[..., 1:], axis=2) / np.maximum(mat[..., 0], 1)
     reach_px = float(np.clip(0.015 * max(scan.slope.shape), 8, 40))
     return _reached_from_border(outside | (soft & _near(outside, reach_px)))
+
+
+def _into_inlets(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask:
+    """The mat and what goes on from it into inlets, where smoothing has mixed it with the fragment on both sides:
+    pixels of its colour, smoothed much less."""
+    alike = np.linalg.norm(cv2.GaussianBlur(scan.lab, (0, 0), _LITTLE_PX) - mat, axis=2) <= tolerance
+    inlets = alike & _near(outside, _INLET_PX)
+    return outside | _reached_from_border(outside | inlets, channel_px=1)
 
 
 def _up_to_the_edge(outside: Mask, scan: Scan, pixel_tolerance: float) -> Mask:

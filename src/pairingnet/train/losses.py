@@ -71,7 +71,8 @@ class _Contrast(torch.autograd.Function):
         bfloat16: bool,
     ) -> Tensor:
         scale = float(log_scale.exp())
-        short = torch.bfloat16 if bfloat16 else keys.dtype  # similarities need all digits, what follows from them does not
+        # Similarities need all digits, what follows from them does not.
+        short = torch.bfloat16 if bfloat16 else keys.dtype
         short_keys = keys.to(short)
         to_queries, to_keys = torch.zeros_like(queries), torch.zeros_like(keys)
         to_scale = total = 0.0
@@ -94,7 +95,8 @@ class _Contrast(torch.autograd.Function):
                 short_weights = weights.to(short)
                 total += float((top + mass.log()).sum() - reached.sum())
                 # Where the answer would have to move: from what was answered to what is right.
-                pull = (short_weights @ short_keys).to(keys.dtype).div_(mass).sub_(keys.index_select(0, right)).mul_(scale)
+                answered = (short_weights @ short_keys).to(keys.dtype).div_(mass)
+                pull = answered.sub_(keys.index_select(0, right)).mul_(scale)
                 to_scale += float((q * pull).sum())
                 to_queries.index_add_(0, rows, pull)
                 to_keys.add_(short_weights.T @ (q / mass).to(short), alpha=scale)
