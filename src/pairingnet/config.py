@@ -7,6 +7,11 @@ from dataclasses import dataclass, fields
 from pairingnet.errors import SettingsError
 
 
+def _require_precision(precision: str) -> None:
+    choices = ("auto", "float32", "bfloat16")
+    _require(precision in choices, "precision", precision, f"one of {', '.join(choices)}")
+
+
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
     if not holds:
         raise SettingsError(f"The setting {name} is {value}.", f"It must be {rule}.")
@@ -330,8 +335,7 @@ class TrainSettings:
     seed: int = 0  # of the weights, the order of the pairs and the dropout
 
     def __post_init__(self) -> None:
-        precisions = ("auto", "float32", "bfloat16")
-        _require(self.precision in precisions, "precision", self.precision, f"one of {', '.join(precisions)}")
+        _require_precision(self.precision)
         for name in ("batch", "epochs", "rate", "gamma", "temperature", "correspond"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         _require(0 <= self.beta1 <= 1, "beta1", self.beta1, "between 0 and 1")
@@ -355,10 +359,11 @@ class RingTrainSettings:
     canny: float = 0.0  # share of the pictures that are shown as Canny edges
     colour: float = 0.06  # spread of brightness, contrast and tint between the pieces of a picture
     near: int = 2  # steps beside the true partner that are neither right nor wrong
-    bfloat16: bool = False  # multiply numbers of 16 bits: a third faster on processors that can
+    precision: str = "auto"  # as in the paper's training; "bfloat16" is a third faster on processors that have it
     seed: int = 0  # of the weights, the order of the pictures and what is changed in them
 
     def __post_init__(self) -> None:
+        _require_precision(self.precision)
         for name in ("batch", "epochs", "rate", "most_points"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         for name in ("decay", "steps", "strangers", "colour", "near"):

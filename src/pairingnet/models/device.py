@@ -26,7 +26,12 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Matrix products and convolutions with 16 bits where that is asked for; everything else keeps 32.
+    """Matrix products and convolutions with 16 bits where that is asked for; everything else keeps 32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=of_products(precision, device) is torch.bfloat16)
+
+
+def of_products(precision: str, device: torch.device) -> torch.dtype:
+    """What matrix products are made in.
 
     "auto" is 16 bits on a graphics card that has them: there they are twice as fast. Processors without such
     units would only convert back and forth. bfloat16 has the range of float32, so no loss scaling is needed.
@@ -34,7 +39,7 @@ def mixed_precision(precision: str, device: torch.device) -> AbstractContextMana
     on = precision == "bfloat16" or (
         precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     )
-    return torch.autocast(device.type, torch.bfloat16, enabled=on)
+    return torch.bfloat16 if on else torch.float32
 
 
 def full_precision(x: torch.Tensor) -> AbstractContextManager[object]:

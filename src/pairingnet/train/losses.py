@@ -43,15 +43,15 @@ def contrast(
     asked: NDArray[np.intp],
     starts: NDArray[np.intp],
     near: int,
-    bfloat16: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Mean InfoNCE of contour points: each asked query has one right key among the keys of all other pieces.
 
     queries and keys (T, D); asked (Q, 3): query row, key row, number of the query's piece, sorted by piece;
     starts (F + 1,): where pieces begin. Keys of the query's own piece, and those up to `near` steps beside the right
-    one, are no wrong answers. bfloat16: gradients are added up from products of 16 bits.
+    one, are no wrong answers. dtype: of the products that gradients are added up from.
     """
-    return torch.as_tensor(_Contrast.apply(queries, keys, log_scale, asked, starts, near, bfloat16))  # type: ignore[no-untyped-call]
+    return torch.as_tensor(_Contrast.apply(queries, keys, log_scale, asked, starts, near, dtype))  # type: ignore[no-untyped-call]
 
 
 class _Contrast(torch.autograd.Function):
@@ -68,12 +68,11 @@ class _Contrast(torch.autograd.Function):
         asked: NDArray[np.intp],
         starts: NDArray[np.intp],
         near: int,
-        bfloat16: bool,
+        dtype: torch.dtype,
     ) -> Tensor:
         scale = float(log_scale.exp())
         # Similarities need all digits, what follows from them does not.
-        short = torch.bfloat16 if bfloat16 else keys.dtype
-        short_keys = keys.to(short)
+        short_keys = keys.to(dtype)
         to_queries, to_keys = torch.zeros_like(queries), torch.zeros_like(keys)
         to_scale = total = 0.0
         ends = np.flatnonzero(np.diff(asked[:, 2])) + 1
@@ -92,14 +91,14 @@ class _Contrast(torch.autograd.Function):
                 top = logits.amax(dim=1, keepdim=True)
                 weights = logits.sub_(top).exp_()
                 mass = weights.sum(dim=1, keepdim=True)
-                short_weights = weights.to(short)
+                short_weights = weights.to(dtype)
                 total += float((top + mass.log()).sum() - reached.sum())
                 # Where the answer would have to move: from what was answered to what is right.
                 answered = (short_weights @ short_keys).to(keys.dtype).div_(mass)
                 pull = answered.sub_(keys.index_select(0, right)).mul_(scale)
                 to_scale += float((q * pull).sum())
                 to_queries.index_add_(0, rows, pull)
-                to_keys.add_(short_weights.T @ (q / mass).to(short), alpha=scale)
+                to_keys.add_(short_weights.T @ (q / mass).to(dtype), alpha=scale)
                 to_keys.index_add_(0, right, q, alpha=-scale)
         count = max(1, len(asked))
         ctx.save_for_backward(to_queries.div_(count), to_keys.div_(count), log_scale.new_tensor(to_scale / count))

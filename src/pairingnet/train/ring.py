@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pairingnet.config import RingTrainSettings
+from pairingnet.models.device import mixed_precision, of_products, widened
 from pairingnet.models.ring import KEY, QUERY, RingNet, pack_strips
 from pairingnet.prepare.strip import Strip
 from pairingnet.train.losses import contrast
@@ -62,9 +63,8 @@ class RingTask:
         made = [[self._features(chunk, role) for chunk in chunks] for role in (QUERY, KEY)]
         queries, keys = (torch.cat(parts).detach().requires_grad_() for parts in made)
         answers = torch.cat([keys, self._strangers(rng)])
-        loss = contrast(
-            queries, answers, self.network.log_scale, asked, starts, self.settings.near, self.settings.bfloat16
-        )
+        dtype = of_products(self.settings.precision, self.device)
+        loss = contrast(queries, answers, self.network.log_scale, asked, starts, self.settings.near, dtype)
         (loss * len(asked)).backward()  # type: ignore[no-untyped-call]
         for parts, joined in zip(made, (queries, keys), strict=True):
             assert joined.grad is not None
@@ -106,9 +106,9 @@ class RingTask:
         return torch.cat([torch.zeros(0, self.network.settings.features, device=self.device), *made])
 
     def _features(self, strips: list[Strip], role: int) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.bfloat16):
+        with mixed_precision(self.settings.precision, self.device):
             made = self.network(pack_strips(strips, role, self.device))
-        return torch.as_tensor(made.float())
+        return widened(made)
 
     def _changed(self, scene: Scene, rng: np.random.Generator) -> Scene:
         if rng.random() < 0.5:
