@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 _SMOOTH_PX = 1.5  # sigma of the smoothed picture
 _LITTLE_PX = 0.7  # sigma of the one in which narrow inlets are seen
 _INLET_PX = 40  # how deep an inlet may be
+_CLEARLY = 3.0  # times as far from the mat's colour as mat may be: what lies around an inlet
 _SAME_COLOUR = 14.0  # farther than this from the border's main colour is something else
 _SHADOW_DEPTH = 45.0  # a shadow is at most this much darker
 _SHADOW_SLOPE = 3.0  # and changes at most this much from pixel to pixel; a fragment's edge is steeper
@@ -202,10 +203,19 @@ def _with_shadows(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask
 
 def _into_inlets(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask:
     """The mat and what goes on from it into inlets, where smoothing has mixed it with the fragment on both sides:
-    pixels of its colour, smoothed much less."""
-    alike = np.linalg.norm(cv2.GaussianBlur(scan.lab, (0, 0), _LITTLE_PX) - mat, axis=2) <= tolerance
-    inlets = alike & _near(outside, _INLET_PX)
-    return outside | _reached_from_border(outside | inlets, channel_px=1)
+    pixels of its colour, smoothed much less. The fragment around an inlet must be clearly of another colour: one that
+    is nearly the mat's would be eaten."""
+    stray = np.linalg.norm(cv2.GaussianBlur(scan.lab, (0, 0), _LITTLE_PX) - mat, axis=2)
+    inlets = (stray <= tolerance) & _near(outside, _INLET_PX)
+    added = _reached_from_border(outside | inlets, channel_px=1) & ~outside
+    count, number = cv2.connectedComponents(_bytes(added), connectivity=8)
+    rim = _near(added, _RIM_PX) & ~added & ~outside
+    if count == 1 or not rim.any():
+        return outside
+    of_nearest = _colour_of_nearest(np.repeat(number[..., None].astype(np.float32), 3, axis=2), added, rim)[:, 0]
+    beside = of_nearest.astype(np.intp)
+    contrast = np.bincount(beside, stray[rim], count) / np.maximum(1, np.bincount(beside, minlength=count))
+    return outside | (added & (contrast > _CLEARLY * tolerance)[number])
 
 
 def _up_to_the_edge(outside: Mask, scan: Scan, pixel_tolerance: float) -> Mask:
