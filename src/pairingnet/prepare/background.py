@@ -215,7 +215,7 @@ def _into_inlets(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask:
     of_nearest = _colour_of_nearest(np.repeat(number[..., None].astype(np.float32), 3, axis=2), added, rim)[:, 0]
     beside = of_nearest.astype(np.intp)
     contrast = np.bincount(beside, stray[rim], count) / np.maximum(1, np.bincount(beside, minlength=count))
-    return outside | (added & (contrast > _CLEARLY * tolerance)[number])
+    return np.asarray(outside | (added & (contrast > _CLEARLY * tolerance)[number]))
 
 
 def _up_to_the_edge(outside: Mask, scan: Scan, pixel_tolerance: float) -> Mask:
