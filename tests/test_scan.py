@@ -146,6 +146,13 @@ def test_a_sheet_of_twenty_with_a_ruler(pieces: list[Fragment], rng: np.random.G
     assert {f.dpi for f in found.fragments} == {300.0}
 
 
+def test_a_ruler_whose_marks_have_the_mats_colour(pieces: list[Fragment], rng: np.random.Generator) -> None:
+    """On black, marks at the ruler's edge cut its outline into teeth."""
+    found = prepare_image(Image(sheet(pieces[:4], rng, ruler=True, mat=(12, 12, 14))), "sheet")
+    assert [f.notes for f in found.left_out] == [("ruler",)]
+    assert len(found.fragments) == 4
+
+
 def test_fragments_of_a_sheet_say_where_they_lay(pieces: list[Fragment], rng: np.random.Generator) -> None:
     scan = sheet(pieces[:6], rng)
     for fragment in prepare_image(Image(scan), "sheet").fragments:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
+from pairingnet.geometry import resample_closed
 from pairingnet.types import Fragment
 
 _LEAST_RULER_ASPECT = 4.0
@@ -37,11 +39,11 @@ def _upright_rectangle(fragment: Fragment) -> NDArray[np.float32] | None:
     (cx, cy), (w, h), degrees = cv2.minAreaRect(fragment.contour.astype(np.float32))
     if min(w, h) < 12:
         return None
-    angle = np.deg2rad(degrees)
-    local = (fragment.contour - (cx, cy)) @ np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    to_side = np.minimum(w / 2 - np.abs(local[:, 0]), h / 2 - np.abs(local[:, 1]))
-    # Rounded corners and a hole for hanging are allowed: most of the outline must be straight, not all of it.
-    if np.percentile(to_side, 85) > max(2.0, _STRAIGHT * min(w, h)):
+    # Each place of the rectangle's sides asks for the contour, not the other way round: marks on a ruler's edge that
+    # have the mat's colour cut it into teeth, whose gaps are narrow. Rounded corners are allowed: most, not all.
+    sides = resample_closed(cv2.boxPoints(((cx, cy), (w, h), degrees)))
+    to_contour, _ = cKDTree(fragment.contour).query(sides)
+    if np.percentile(to_contour, 85) > max(2.0, _STRAIGHT * min(w, h)):
         return None
     turn = np.asarray(cv2.getRotationMatrix2D((cx, cy), degrees, 1.0), dtype=np.float64)
     turn[:, 2] += (w / 2 - cx, h / 2 - cy)
