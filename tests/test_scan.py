@@ -131,6 +131,18 @@ def test_a_piece_at_the_border_is_whole() -> None:
     assert fragment.contour[:, 1].max() == pytest.approx(119.5, abs=0.3)
 
 
+def test_ink_that_runs_over_the_edge_stays(rng: np.random.Generator) -> None:
+    """It is darker than both paper and mat, so it is no mixture of them."""
+    paper = np.zeros((120, 160), dtype=np.uint8)
+    paper[20:100, 20:140] = 255
+    scan = np.where(paper[..., None] > 0, (222, 212, 196), (72, 153, 94)).astype(float)
+    scan[40:70, 136:140] = (40, 36, 32)  # a stroke of writing that was torn through along the edge
+    scan = cv2.GaussianBlur(scan, (0, 0), 0.6) + rng.normal(0, 1.5, scan.shape)
+    fragment = find(scan)
+    assert (fragment.alpha[44:66, 137:139] > 200).all()
+    assert np.median(fragment.pixels[44:66, 137:139]) < 90
+
+
 def sheet(pieces: list[Fragment], rng: np.random.Generator, **options: object) -> Pixels:
     return lay_out(pieces, rng, noise=4.0, **options)  # type: ignore[arg-type]
 

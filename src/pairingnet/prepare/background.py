@@ -31,6 +31,7 @@ _SHADOW_SLOPE = 3.0  # and changes at most this much from pixel to pixel; a frag
 _CHANNEL_PX = 2  # narrower ways into a fragment are noise, not mat
 _EDGE_PX = 4  # how wide a soft edge may be
 _CLEAR_CONTRAST = 40.0  # grey levels between mat and fragment that make a mixture measurable
+_OFF_LINE = 50.0  # grey levels by which a mixture may stray from the line between the two colours
 _RIM_PX = 4  # how far from an edge the smoothed picture is not to be trusted
 
 _CROSS = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]], dtype=np.uint8)
@@ -119,7 +120,7 @@ def soften_edge(pixels: Pixels, mask: Pixels) -> tuple[Pixels, Pixels]:
 
     A pixel near the edge is a mixture of the mat a few pixels outside and the fragment a few pixels inside; its
     share of the latter is its alpha. The mask follows first: pixels that are mostly mat are peeled off its edge.
-    Where fragment and mat are alike the mask decides.
+    Where fragment and mat are alike, or the pixel is no mixture of the two, the mask decides.
     """
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _EDGE_PX + 3, 2 * _EDGE_PX + 3))
     inner, outer = np.asarray(cv2.erode(mask, disc)) > 0, np.asarray(cv2.dilate(mask, _CROSS)) == 0
@@ -132,7 +133,10 @@ def soften_edge(pixels: Pixels, mask: Pixels) -> tuple[Pixels, Pixels]:
     contrast = (span**2).sum(axis=1)
     mixed = ((colours[near] - mat) * span).sum(axis=1) / np.maximum(contrast, 1)
     share = mask.astype(np.float32) / 255
-    share[near] = np.where(contrast > _CLEAR_CONTRAST**2, mixed.clip(0, 1), share[near])
+    # Ink that runs over the edge lies on no line between paper and mat: it is no mixture, and the mask decides there.
+    off_line = ((mat + mixed.clip(0, 1)[:, None] * span - colours[near]) ** 2).sum(axis=1)
+    measurable = (contrast > _CLEAR_CONTRAST**2) & (off_line < _OFF_LINE**2)
+    share[near] = np.where(measurable, mixed.clip(0, 1), share[near])
 
     mask = mask.copy()
     for _ in range(_EDGE_PX):
