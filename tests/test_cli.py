@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,21 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     assert run("train", "matching", torn.folder, tmp_path / "run", "--budget", "soon").returncode == 2
     result = run("train", "matching", torn.folder, tmp_path / "other", "--set", "fusions=gate")
     assert result.returncode == 2 and "fusions" in result.stderr
+
+
+def test_training_on_a_part_watches_its_validation_part(torn: object, tmp_path: Path) -> None:
+    from pairingnet.io.collection import Collection, write_collection
+
+    assert isinstance(torn, Collection)
+    parts = tuple(replace(record, part=("train", "val")[i % 2]) for i, record in enumerate(torn.fragments))
+    write_collection(replace(torn, folder=tmp_path / "parts", fragments=parts))
+    (tmp_path / "parts" / "fragments").symlink_to(torn.folder / "fragments")
+    small = ["--set", "width=16", "--set", "layers=1", "--set", "search_layers=1", "--set", "steps=1", "--threads", 1]
+    result = run("train", "matching", tmp_path / "parts", tmp_path / "run", "--part", "train", *small)
+    assert result.returncode == 0, result.stderr
+    assert "validation_points" in (tmp_path / "run" / "log.jsonl").read_text()
+    result = run("train", "matching", tmp_path / "parts", tmp_path / "other", "--part", "tests", *small)
+    assert result.returncode == 2 and "It has: train, val" in result.stderr
 
 
 def test_interrupted_training_keeps_every_step(torn: object, tmp_path: Path) -> None:

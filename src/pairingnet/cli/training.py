@@ -23,6 +23,7 @@ from pairingnet.config import (
 from pairingnet.settings import network_and_training, with_values
 
 if TYPE_CHECKING:
+    from pairingnet.io.collection import Collection
     from pairingnet.train.loop import TrainingResult
 
 train_app = typer.Typer(help="Train the paper's network in its two steps, our own, or JigsawNet.", no_args_is_help=True)
@@ -30,6 +31,9 @@ train_app = typer.Typer(help="Train the paper's network in its two steps, our ow
 
 TrainOut = Annotated[Path, typer.Argument(help="The folder for checkpoint and log; continued if it exists.")]
 Validation = Annotated[Path | None, typer.Option(help="A collection to validate on now and then.")]
+Part = Annotated[
+    str | None, typer.Option(help="Train on this part only; its part val is watched, where no other is given.")
+]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in OUT/tensorboard.")]
 Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")]
 
@@ -38,6 +42,7 @@ Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h,
 def train_matching(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     out: TrainOut,
+    part: Part = None,
     validation: Validation = None,
     budget: Budget = None,
     device: Device = "auto",
@@ -56,7 +61,7 @@ def train_matching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), of_training, "train")
     network = fresh_network(with_values(PaperSettings(), of_network, "train"), settings.seed)
-    run = _Run(collection, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
+    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
     run.train(MatchingTask, network, settings)
 
 
@@ -65,6 +70,7 @@ def train_searching(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     out: TrainOut,
     start: Annotated[Path, typer.Option("--from", help="The checkpoint of step 1.")],
+    part: Part = None,
     validation: Validation = None,
     budget: Budget = None,
     device: Device = "auto",
@@ -85,7 +91,7 @@ def train_searching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
     network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
-    run = _Run(collection, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
+    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
     run.train(SearchingTask, network, settings)
 
 
@@ -256,6 +262,7 @@ class _Run:
     """One training, as the command line asks for it."""
 
     collection: Path
+    part: str | None
     validation: Path | None
     out: Path
     budget_s: float
@@ -267,7 +274,6 @@ class _Run:
     def train(self, task: Any, network: Any, settings: TrainSettings) -> None:
         import torch
 
-        from pairingnet.io.collection import read_collection
         from pairingnet.models.device import choose_device
         from pairingnet.train.data import PairData
         from pairingnet.train.loop import train
@@ -276,12 +282,23 @@ class _Run:
             torch.set_num_threads(self.threads)
         device = choose_device(self.device)
         data, checked = (
-            None if folder is None else PairData(read_collection(folder), network.settings, settings.correspond, device)
-            for folder in (self.collection, self.validation)
+            None if each is None else PairData(each, network.settings, settings.correspond, device)
+            for each in self._collections()
         )
-        part = task(network.to(device), data, settings, checked)
-        result = train(part, settings, self.out, self.budget_s, self.tensorboard)
+        result = train(
+            task(network.to(device), data, settings, checked), settings, self.out, self.budget_s, self.tensorboard
+        )
         _finish_training(result, self.out, self.as_json)
+
+    def _collections(self) -> tuple[Collection, Collection | None]:
+        """What is trained on, and what is watched."""
+        from pairingnet.io.collection import read_collection
+
+        whole = read_collection(self.collection)
+        trained_on = whole if self.part is None else whole.part(self.part)
+        if self.validation is not None:
+            return trained_on, read_collection(self.validation)
+        return trained_on, None if self.part is None else whole.part("val")
 
 
 def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
