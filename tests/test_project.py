@@ -47,6 +47,7 @@ LAYERS = [
     "config",
     "settings",
     "geometry",
+    "jit",
     "types",
     "engine",
     "io",

@@ -58,6 +58,14 @@ class Rigid2D:
         m = self.matrix
         return np.asarray(points, dtype=np.float64) @ m[:, :2].T + m[:, 2]
 
+    def rounded(self) -> Rigid2D:
+        """On a grid of 2^-20 px and 2^-32 rad: far finer than anyone can measure, far coarser than rounding errors."""
+        return Rigid2D(
+            round(self.angle_rad * 2.0**32) * 2.0**-32,
+            round(self.x_px * 2.0**20) * 2.0**-20,
+            round(self.y_px * 2.0**20) * 2.0**-20,
+        )
+
     def inverse(self) -> Rigid2D:
         c, s = math.cos(self.angle_rad), math.sin(self.angle_rad)
         return Rigid2D(wrap_angle(-self.angle_rad), -c * self.x_px - s * self.y_px, s * self.x_px - c * self.y_px)

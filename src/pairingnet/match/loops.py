@@ -7,12 +7,12 @@ the piece, -(i + 1) outside, 0 where the contour is far; the centre (2,) of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pairingnet.jit import compiled
 
 Floats = NDArray[np.float64]
 Ground = tuple[Floats, Floats, NDArray[np.int32], Floats, float]
@@ -24,11 +24,6 @@ OVERLAPS, GAPES = 3.0, 1.0  # usual distances; what overlaps, or gapes, so far c
 # point lie anywhere in their cells (half a diagonal each, and the same again for the cell that was the nearer one).
 _STRETCH = 1.05
 _CELLS = 2.9
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the result on disk."""
-    return cast(Callable[..., Any], njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled

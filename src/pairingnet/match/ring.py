@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg.blas import sgemm
 
 from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D, angle_difference
@@ -19,7 +19,8 @@ from pairingnet.match.contact import Outline, overlap_penalty, refine
 from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure
 from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.weights import Bank, RingModel
-from pairingnet.models.ring import KEY, QUERY, pack_strips
+from pairingnet.models.device import exact_type, one_thread
+from pairingnet.models.ring import KEY, QUERY, on_grid, pack_strips
 from pairingnet.prepare.strip import unroll
 from pairingnet.search.votes import KeysInMemory, background_levels, rank_by_votes, votes_of
 from pairingnet.settings import as_dict
@@ -79,8 +80,9 @@ class RingMethod:
 
     def __init__(self, model: RingModel, step_px: float, settings: RingMatchSettings | None = None) -> None:
         self.model, self.step_px, self.settings = model, step_px, settings or RingMatchSettings()
-        self.network, self.verifier = model.network, model.verifier
-        self.device = next(self.network.parameters()).device
+        self.device = next(model.network.parameters()).device
+        self._dtype = exact_type(self.device)
+        self.network, self.verifier = deepcopy(model.network).to(self._dtype), model.verifier
         self.scale = _SCALE
 
     def describe(self) -> dict[str, Any]:
@@ -92,8 +94,9 @@ class RingMethod:
         """Features of fragments, one at a time; they do not depend on each other."""
         for fragment in fragments:
             strip = unroll(fragment, self.step_px, self.network.settings.texture)
-            with torch.inference_mode():
-                both = self.network(pack_strips([strip, strip], (QUERY, KEY), self.device)).cpu().numpy()
+            views = pack_strips([strip, strip], (QUERY, KEY), self.device, self._dtype)
+            with torch.inference_mode(), one_thread():
+                both = on_grid(self.network(views)).cpu().numpy()
             queries, keys = both[: len(strip)], both[len(strip) :]
             yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline.at_step(fragment.contour, self.step_px))
 
@@ -200,7 +203,8 @@ class RingMethod:
         a = source.points[fit.rows]
         hold = (a, fit.target_from_source.apply(a), np.full(len(a), 0.1))  # keeps its place along the seam
         reach_px = (self.settings.contact + gap) * step
-        return refine(source.outline, target.outline, fit.target_from_source, hold, reach_px, gap_px=gap * step)
+        apart = refine(source.outline, target.outline, fit.target_from_source, hold, reach_px, gap_px=gap * step)
+        return apart.rounded()
 
     def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
         """All hypotheses, laid contour on contour and measured; the likeliest first."""
@@ -232,7 +236,7 @@ class RingMethod:
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
-            pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step)
+            pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step).rounded()
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
             laid_out = Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap))
             if len(laid_out.rows) >= LEAST_CONTACT:  # along less there is nothing to judge it by
@@ -243,10 +247,10 @@ class RingMethod:
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
-        # Both sums in one array, and the factor with them; Fortran's arrays are the transposed of these.
-        half = 0.5 * self.scale
-        asking = sgemm(half, target.keys.T, source.queries.T, trans_a=True)
-        return np.asarray(sgemm(half, target.queries.T, source.keys.T, 1.0, asking, trans_a=True, overwrite_c=True).T)
+        a, b, c, d = (torch.from_numpy(x) for x in (source.queries, target.keys, source.keys, target.queries))
+        with one_thread():
+            both = torch.addmm(a @ b.T, c, d.T)  # exact: see on_grid
+        return np.asarray(both.mul_(0.5 * self.scale).numpy())
 
 
 def _alike(seam: Points, one: Rigid2D, other: Rigid2D, within_px: float) -> bool:

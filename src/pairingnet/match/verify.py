@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pairingnet.match.evidence import CHANNELS, Evidence
+from pairingnet.models.device import one_thread
 from pairingnet.models.seam import APART, SeamNet
 
 NAMES = tuple(field.name for field in fields(Evidence))
@@ -21,6 +22,7 @@ _LOG = {"support", "contact", "tight", "overlap", "bend"}
 _TIGHTEST = 0.01  # steps; nearer than that no two contours lie
 _CROWDS = (np.log(8), np.log(4000))  # the sizes of collections that were learned from
 _NETWORK = "network."
+_DIGITS = 6  # of logits and gaps: coarser than any rounding error, so that they are the same on every machine
 
 Seam = NDArray[np.float32]
 
@@ -49,7 +51,7 @@ class Verifier:
             network.load_state_dict({name: torch.from_numpy(value) for name, value in own.items()}, strict=True)
         except RuntimeError:
             raise ValueError("its verifier is another network") from None
-        return network.eval()
+        return network.double().eval()
 
     def judge(
         self, evidence: Sequence[Evidence], seams: Sequence[Seam]
@@ -63,12 +65,13 @@ class Verifier:
             return np.array([each.support - 0.1 * each.overlap for each in evidence]), np.zeros(len(evidence))
         numbers = (as_inputs(evidence) - w["mean"]) / w["deviation"]
         points, lengths = packed(seams)
-        with torch.inference_mode():
-            seen = (points - w["seam_mean"]) / w["seam_deviation"]
-            told = self.network(_tensor(numbers), _tensor(seen), torch.from_numpy(lengths)).mean(dim=0).double().numpy()
+        seen = (points - w["seam_mean"]) / w["seam_deviation"]
+        with torch.inference_mode(), one_thread():
+            told = self.network(_tensor(numbers), _tensor(seen), torch.from_numpy(lengths)).mean(dim=0).numpy()
         # In a collection twice as large as those that were learned from, twice as many fit by chance.
         larger = np.array([max(0.0, each.crowd - _CROWDS[1]) for each in evidence])
-        return w["slope"] * told[:, 0] + w["offset"] - larger, told[:, 1].clip(0, _WIDEST_GAP)
+        logit, gap = w["slope"] * told[:, 0] + w["offset"] - larger, told[:, 1].clip(0, _WIDEST_GAP)
+        return logit.round(_DIGITS), gap.round(_DIGITS)
 
 
 def new_network() -> SeamNet:
@@ -101,7 +104,7 @@ def as_inputs(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
 
 
 def _tensor(values: NDArray[np.floating]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
 
 
 def _log_loose(loose: NDArray[np.float64]) -> NDArray[np.float64]:

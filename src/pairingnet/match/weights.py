@@ -20,7 +20,7 @@ from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
 from pairingnet.match.verify import Verifier
 from pairingnet.models.device import choose_device
-from pairingnet.models.ring import RingNet
+from pairingnet.models.ring import RingNet, on_grid
 from pairingnet.settings import as_dict, with_values
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "ring.safetensors"
@@ -76,7 +76,8 @@ def load_unverified(weights: Path) -> tuple[RingModel, dict[str, str]]:
 
 
 def _bank(arrays: Mapping[str, NDArray[Any]]) -> Bank:
-    return {name: value.astype(np.float32) for name, value in _named(arrays, _BANK).items()}
+    """On the grid of all features, see there."""
+    return {name: on_grid(from_numpy(value).float()).numpy() for name, value in _named(arrays, _BANK).items()}
 
 
 def _read(path: Path) -> tuple[RingNet, dict[str, NDArray[Any]], dict[str, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -23,6 +25,42 @@ def choose_device(name: str = "auto") -> torch.device:
         reason = str(error).splitlines()[0].rstrip(".")
         raise SettingsError(f"The device '{name}' cannot be used ({reason}).", "Use --device auto or cpu.") from error
     return device
+
+
+class _OneThread:
+    """How many callers want torch on one thread, and how many threads it had before the first of them."""
+
+    lock = threading.Lock()
+    callers = 0
+    before = 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread, as long as any caller is inside.
+
+    The networks of one fragment or one pair are small: a second thread costs more than it brings (many times more on
+    a busy machine), and a process that forks after torch has started threads hangs. Pairs run in parallel instead.
+    """
+    with _OneThread.lock:
+        if _OneThread.callers == 0:
+            _OneThread.before = torch.get_num_threads()
+            if _OneThread.before != 1:
+                torch.set_num_threads(1)
+        _OneThread.callers += 1
+    try:
+        yield
+    finally:
+        with _OneThread.lock:
+            _OneThread.callers -= 1
+            if _OneThread.callers == 0 and _OneThread.before != 1:
+                torch.set_num_threads(_OneThread.before)
+
+
+def exact_type(device: torch.device) -> torch.dtype:
+    """What networks are computed in whose results are rounded to a grid: with these digits, the order in which a
+    machine adds up its sums never reaches the result. (Apple's graphics cards have 32 bits only.)"""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:

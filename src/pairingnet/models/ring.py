@@ -28,6 +28,7 @@ from pairingnet.models.rings import Rings
 from pairingnet.prepare.strip import MIRRORED, SAMPLES, Strip
 
 QUERY, KEY = 0, 1
+_GRID = 2.0**11  # features are multiples of 1 / this
 
 # What each role makes of a contour's order, of its directions, and of the places where colours are sampled.
 _TURN = (slice(None), slice(None, None, -1))
@@ -48,14 +49,19 @@ class StripBatch:
     role: Tensor
 
 
-def pack_strips(strips: Sequence[Strip], roles: int | Sequence[int], device: torch.device | None = None) -> StripBatch:
+def pack_strips(
+    strips: Sequence[Strip],
+    roles: int | Sequence[int],
+    device: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> StripBatch:
     """Strips one after the other, all in one role or each in its own: as they are (QUERY) or as a partner across the
     seam sees them (KEY): backwards, with tangent and normal negated."""
     device = device or torch.device("cpu")
     seen = list(zip(strips, [roles] * len(strips) if isinstance(roles, int) else roles, strict=True))
 
     def joined(parts: list[Any]) -> Tensor:
-        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(device)
+        return torch.from_numpy(np.concatenate(parts)).to(device, dtype)
 
     return StripBatch(
         Rings(tuple(len(strip) for strip in strips), device),
@@ -94,6 +100,16 @@ class RingNet(nn.Module):
         fused = self.joint(w * texture + (1 - w) * geometry, around)
         features = functional.normalize(self.out(fused), dim=1)
         return features.index_select(0, around.turned(batch.role[:, 0] == KEY))
+
+
+def on_grid(features: Tensor) -> Tensor:
+    """Features of length 1 as multiples of 2^-11, in 32 bits.
+
+    Products of two such numbers are multiples of 2^-22, and sums of 64 of them stay below 2: 32 bits hold them
+    exactly. So similarities are the same in any order of adding up: with any number of threads, any vector
+    instructions, any library. (Half of what is rounded away is 0.1 % of a usual entry.)
+    """
+    return torch.round(features * _GRID).div_(_GRID).float()
 
 
 class Neighbours:

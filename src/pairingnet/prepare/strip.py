@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from pairingnet.geometry import Points, perimeter, resample_closed
+from pairingnet.jit import compiled
 from pairingnet.prepare.patches import textured
 from pairingnet.types import Fragment, Pixels
 
@@ -31,6 +32,7 @@ MIRRORED = tuple(SAMPLES.index((-along, depth)) for along, depth in SAMPLES)
 
 _LEAST_POINTS = 16
 _LEAST_STEP_PX = 1.0
+_LEAST_BLUR_PX = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,25 +86,58 @@ def _sample(pixels: Pixels, alpha: Pixels, strip: Strip) -> tuple[Pixels, Pixels
     """Colours (N, S, 3) and cover (N, S) at SAMPLES."""
     along, depth = np.array(SAMPLES).T * strip.step_px
     at = strip.points[:, None] + along[None, :, None] * strip.tangents[:, None]
-    at = (at + depth[None, :, None] * strip.normals[:, None]).astype(np.float32)
-    weight = alpha.astype(np.float32) / 255
-    # OpenCV multiplies whole pictures ten times faster than numpy multiplies colours by a plane.
-    planes = [cv2.multiply(plane, weight, dtype=cv2.CV_32F) for plane in cv2.split(pixels)]
-    weighted = np.asarray(cv2.merge([*planes, weight]), dtype=np.float32)
-    parts = [
-        _colours_at(weighted, at[:, :_NEAR], 0.3 * strip.step_px),
-        _colours_at(weighted, at[:, _NEAR:], 0.8 * strip.step_px),
-    ]
-    values = np.concatenate(parts, axis=1)
+    at = at + depth[None, :, None] * strip.normals[:, None]
+    values = np.concatenate(
+        [
+            _blurred_at(pixels, alpha, at[:, :_NEAR].reshape(-1, 2), _gaussian(0.3 * strip.step_px)),
+            _blurred_at(pixels, alpha, at[:, _NEAR:].reshape(-1, 2), _gaussian(0.8 * strip.step_px)),
+        ],
+    )
+    near, deep = np.split(values, [len(strip) * _NEAR])
+    values = np.concatenate([part.reshape(len(strip), -1, 4) for part in (near, deep)], axis=1)
     cover = values[..., 3:]
     colours = values[..., :3] / np.maximum(cover, 1e-3)
     return np.rint(colours.clip(0, 255)).astype(np.uint8), np.rint(255 * cover[..., 0].clip(0, 1)).astype(np.uint8)
 
 
-def _colours_at(weighted: NDArray[np.float32], at: NDArray[np.float32], blur_px: float) -> NDArray[np.float32]:
-    """The blurred picture (H, W, 4), weighted by its cover, at places (N, S, 2)."""
-    smooth = cv2.GaussianBlur(weighted, (0, 0), max(blur_px, 0.3), borderType=cv2.BORDER_CONSTANT)
-    return np.asarray(
-        cv2.remap(smooth, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0),
-        dtype=np.float32,
-    )
+def _gaussian(blur_px: float) -> NDArray[np.float64]:
+    """(2 R + 1,): a Gaussian kernel of sum 1, cut off at four times its width."""
+    blur_px = max(blur_px, _LEAST_BLUR_PX)
+    reach = int(round(8 * blur_px + 1) | 1) // 2
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / blur_px) ** 2)
+    return np.asarray(kernel / kernel.sum())
+
+
+@compiled
+def _blurred_at(pixels: Pixels, alpha: Pixels, at: Points, kernel: NDArray[np.float64]) -> Any:
+    """(K, 4): colours weighted by their cover, and the cover in [0, 1], at places (K, 2) of a picture (H, W, 3) that is
+    blurred by a kernel and interpolated linearly.
+
+    Only what is asked for is blurred: that is less than the whole picture, and the same on every machine, which
+    OpenCV's filters are not.
+    """
+    height, width = alpha.shape
+    size = len(kernel) + 1  # interpolating between two places widens the kernel by one
+    reach = len(kernel) // 2
+    values = np.zeros((len(at), 4))
+    of_column, of_row = np.empty(size), np.empty(size)
+    for k in range(len(at)):
+        left, top = int(np.floor(at[k, 0])), int(np.floor(at[k, 1]))
+        right_share, lower_share = at[k, 0] - left, at[k, 1] - top
+        for i in range(size):
+            here = kernel[i] if i < size - 1 else 0.0
+            before = kernel[i - 1] if i > 0 else 0.0
+            of_column[i] = (1 - right_share) * here + right_share * before
+            of_row[i] = (1 - lower_share) * here + lower_share * before
+        red = green = blue = cover = 0.0
+        for i in range(max(0, reach - top), min(size, height - top + reach)):
+            row = top - reach + i
+            for j in range(max(0, reach - left), min(size, width - left + reach)):
+                column = left - reach + j
+                weight = of_row[i] * of_column[j] * alpha[row, column]
+                red += weight * pixels[row, column, 0]
+                green += weight * pixels[row, column, 1]
+                blue += weight * pixels[row, column, 2]
+                cover += weight
+        values[k, 0], values[k, 1], values[k, 2], values[k, 3] = red / 255, green / 255, blue / 255, cover / 255
+    return values
