@@ -23,7 +23,7 @@ from pairingnet.benchmark.isolated import isolated
 from pairingnet.config import WEAR_LEVELS, TearSettings
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.match.weights import SHIPPED
-from pairingnet.stages import compute_features, find_candidates, source_of
+from pairingnet.stages import compute_features, find_candidates, source_of, statistics_of
 from pairingnet.synth.collect import TearJob, tear_collection
 from pairingnet.types import FragmentRecord, TruePair
 
@@ -97,6 +97,8 @@ def measure(collection: Collection, weights: Path, run: Path) -> Row:
     began = time.perf_counter()
     source = source_of(collection, weights, run)
     features = compute_features(collection, source)
+    statistics, source = statistics_of(features, source)
+    features = [statistics.applied_to(each) for each in features]
     searched = time.perf_counter()
     found = find_candidates(features, source, max(TOP))
     ended = time.perf_counter()

@@ -135,17 +135,20 @@ class Assembly:
 @dataclass(frozen=True, eq=False)
 class Decisions:
     """What a person has said of joins: accepted and rejected ones, as unordered pairs of ids; locked ones keep their
-    transform to the last digit; seen are the accepted ones as the person saw them."""
+    transform to the last digit; seen are the accepted ones as the person saw them; words: who said it of a pair, and
+    when."""
 
     accepted: Ids[frozenset[str]] = frozenset()
     rejected: Ids[frozenset[str]] = frozenset()
     locked: Sequence[PairMatch] = ()
     seen: Sequence[PairMatch] = ()
+    words: Mapping[frozenset[str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FragmentRecord:
-    """A fragment's line in `collection.json`: where its image is, and its true pose where that is known."""
+    """A fragment's line in `collection.json`: where its image is, and its true pose where that is known; fingerprint:
+    of its image, where that was made here."""
 
     id: str
     image: str
@@ -157,3 +160,4 @@ class FragmentRecord:
     perimeter_px: float = 0.0
     origin: str = ""
     offset_px: tuple[int, int] = (0, 0)
+    fingerprint: str = ""

@@ -63,7 +63,8 @@ def settle_poses(
         moved = [Rigid2D(*by) @ before for by, before in zip(change.tolist(), moved, strict=True)]
         if np.abs(change).max() < 1e-3:
             break
-    return {name: moved[number[name]] @ pose for name, pose in poses.items()}
+    # On the grid of all poses: how a library adds up does not reach what is decided by them.
+    return {name: (moved[number[name]] @ pose).rounded() for name, pose in poses.items()}
 
 
 def _turned(points: Points, changes: Array) -> Points:
@@ -138,4 +139,4 @@ def straightened(outlines: Mapping[str, Outline], poses: Mapping[str, Rigid2D]) 
     points = np.vstack([pose.apply(outlines[name].points) for name, pose in poses.items()]).astype(np.float32)
     angle_deg = cv2.minAreaRect(cv2.convexHull(points))[2]
     turn = Rigid2D(-np.radians((angle_deg + 45) % 90 - 45))
-    return {name: turn @ pose for name, pose in poses.items()}
+    return {name: (turn @ pose).rounded() for name, pose in poses.items()}

@@ -133,8 +133,10 @@ class RingEntrant:
         """Features in files; those that are there are read."""
         from pairingnet import stages
 
-        self._source = stages.source_of(self.collection, self.weights, self.folder)
-        self._features = stages.compute_features(self.collection, self._source, self.jobs)
+        source = stages.source_of(self.collection, self.weights, self.folder)
+        features = stages.compute_features(self.collection, source, self.jobs)
+        statistics, self._source = stages.statistics_of(features, source)
+        self._features = [statistics.applied_to(each) for each in features]
 
     def candidates(self, most: int) -> Candidates:
         """By votes of contour points."""
@@ -146,7 +148,8 @@ class RingEntrant:
         """On several processes where asked for."""
         from pairingnet.match.many import match_many
 
-        match_many(self._source, pairs, self.jobs, laid)
+        asked = [(a, b, None) for a, b in pairs]
+        match_many(self._source, asked, self.jobs, lambda found: laid([match for _, match in found]))
 
     def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly]:
         """As `solve` does, with its settings."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options, on_stderr
 
 if TYPE_CHECKING:
     from pairingnet.match.first_filter import FirstFilter
+
+_UNLIKELY = 0.5  # who accepts a join below that is told so
 
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
 Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
@@ -29,6 +31,10 @@ def solve(
         Path | None, typer.Option(help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.")
     ] = None,
     filter_keep: Annotated[int, typer.Option(help="Others that each fragment keeps in that filter.", min=1)] = 200,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Leave this piece out, now and later: an id or a pattern ('sheet#3').")
+    ] = None,
+    include: Annotated[list[str] | None, typer.Option(help="Take a piece back in that was left out.")] = None,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -38,6 +44,7 @@ def solve(
     --set reaches candidates, all_pairs_up_to, least, and those of stages: prepare.NAME, rivals.NAME, assemble.NAME.
     """
     from pairingnet.engine.jobs import choose_engine
+    from pairingnet.io.decisions import decision_now
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
     from pairingnet.review.report import sure_and_doubtful
@@ -46,9 +53,13 @@ def solve(
     run = out or Path(f"{scans.resolve().name}-joined")
     settings = solve_settings({**from_file(config), **from_options(assignments)})
     chosen = None if first_filter is None else _filter(first_filter, filter_keep, device)
-    solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device, chosen)
+    said = [
+        decision_now(word, name) for word, names in (("exclude", exclude), ("include", include)) for name in names or ()
+    ]
+    workers = choose_engine(engine, jobs)
+    solution = run_solve(scans, run, settings, weights or SHIPPED, workers, device, chosen, said, told=on_stderr)
     groups = solution.assembly.groups
-    sure, doubtful = sure_and_doubtful(solution.matches)
+    sure, doubtful = sure_and_doubtful(solution.matches, solution.decisions)
     summary = {
         "run": str(run),
         "fragments": len(solution.collection),
@@ -58,10 +69,12 @@ def solve(
         "doubtful_joins": doubtful,
         "report": str(run / "report.html"),
         "news": solution.news,
+        "remarks": list(solution.remarks),
         "left_out": list(solution.left_out),
     }
     lines = [
         f"{len(solution.collection)} fragments" + ("" if solution.news else " (nothing to do)"),
+        *(f"note        {remark}" for remark in solution.remarks),
         f"{sum(map(len, groups))} in {len(groups)} groups, {len(solution.assembly.singles)} alone",
         f"{sure} sure joins, {doubtful} to be looked at",
         f"look at     {run / 'report.html'}",
@@ -131,24 +144,20 @@ def search(
     as_json: Json = False,
 ) -> None:
     """The likeliest neighbours of one fragment of a run."""
-    from pairingnet.errors import CollectionError
-    from pairingnet.io.collection import read_collection
-    from pairingnet.io.frames import moved_match, scan_offsets
-    from pairingnet.io.run import match_as_json, read_joins, read_matches
+    from pairingnet.io.decisions import state_of
+    from pairingnet.io.run import match_as_json
+    from pairingnet.pipeline import joins_of, read_run
 
-    collection = read_collection(run / "pieces")
-    known = collection.by_id
-    if fragment not in known:
-        raise CollectionError(f"There is no fragment '{fragment}' in {run}.", f"Its {len(known)} ids are in pieces/.")
-    offsets = scan_offsets(collection)
-    alone = [moved_match(join, offsets) for join in read_joins(run / "joins.jsonl") if join.target_from_source]
-    # What a join says alone, unless the groups know better; and what only they know.
-    by_pair = {join.pair: join for join in [*alone, *read_matches(run / "matches.json")]}
-    joins = [join for pair, join in by_pair.items() if fragment in pair]
-    best = sorted(joins, key=lambda join: -join.score)[:most]
-    lines = [f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}" for join in best]
-    told = [match_as_json(join) for join in best]
-    finish({"fragment": fragment, "joins": told}, lines, (), as_json)
+    found = read_run(run)
+    joins = [join for join in joins_of(run, found.collection, fragment).values() if join.target_from_source]
+    best = sorted(joins, key=lambda join: (-join.score, join.source, join.target))[:most]
+    lines, told = [], []
+    for join in best:
+        state = state_of(join.pair, found.decisions)
+        by = f"   {state} by {found.decisions.words.get(join.pair, 'a person')}" if state else ""
+        lines.append(f"{join.probability:6.1%}  {join.target if join.source == fragment else join.source}{by}")
+        told.append({**match_as_json(join), **({"decided": state} if state else {})})
+    finish({"fragment": fragment, "joins": told}, lines or ["no joins"], (), as_json)
 
 
 def decide(
@@ -164,11 +173,20 @@ def decide(
     Decisions are kept in RUN/decisions.jsonl and hold in every later run.
     """
     from pairingnet.pipeline import decide as note_decision
+    from pairingnet.pipeline import joins_of, read_run
+    from pairingnet.review.changes import changes
 
-    solution = note_decision(run, what, source, target, who)
+    before = read_run(run)
+    join = joins_of(run, before.collection, source).get(frozenset((source, target)))
+    solution = note_decision(run, what, source, target, who, told=on_stderr)
+    changed = changes(before.assembly, solution.assembly)
     groups = [len(group) for group in solution.assembly.groups]
-    summary = {"run": str(run), "what": what, "source": source, "target": target, "groups": groups}
-    finish(summary, [f"{what}: {source} and {target}", f"look at     {run / 'report.html'}"], (), as_json)
+    summary = {"run": str(run), "what": what, "source": source, "target": target, "groups": groups, "changed": changed}
+    lines = [f"{what}: {source} and {target}" + ("" if solution.news else " (nothing had been said of them)")]
+    if join is not None and what in ("accept", "lock") and join.probability < _UNLIKELY:
+        lines.append(f"note        by itself this join is unlikely ({join.probability:.1%})")
+    lines += [f"changed     {line}" for line in changed or (["nothing"] if solution.news else [])]
+    finish(summary, [*lines, f"look at     {run / 'report.html'}"], (), as_json)
 
 
 def export(
@@ -181,20 +199,19 @@ def export(
     """Groups for other programs: transparent PNG, layers for GIMP and Krita (ora), SVG, tables of poses."""
     from functools import partial
 
-    from pairingnet.io.collection import read_collection
-    from pairingnet.io.frames import moved_assembly, piece_offsets
-    from pairingnet.io.run import read_assembly, read_matches
+    from pairingnet.io.frames import moved_assembly, moved_match, scan_offsets
+    from pairingnet.pipeline import read_run
     from pairingnet.prepare.load import load_fragment
     from pairingnet.review.export import TABLES
     from pairingnet.review.export import export as write_export
 
-    matches = read_matches(run / "matches.json")
-    assembly = read_assembly(run / "assembly.json", matches)
-    collection = read_collection(run / "pieces")
+    found = read_run(run)
+    collection, offsets = found.collection, scan_offsets(found.collection)
     # Tables are in pixels of the scans, as the files of the run; pictures are made of the pieces.
-    pieces = moved_assembly(assembly, piece_offsets(collection))
+    in_scans = moved_assembly(found.assembly, offsets)
+    matches = [moved_match(match, offsets) for match in found.matches]
     made = []
     for each in kind:
-        shown = assembly if each in TABLES else pieces
+        shown = in_scans if each in TABLES else found.assembly
         made += write_export(each, shown, matches, partial(load_fragment, collection), out or run / "export", link)
     finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)

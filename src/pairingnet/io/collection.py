@@ -23,6 +23,7 @@ import numpy as np
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.files import as_lines, write_array, write_json
+from pairingnet.io.fingerprint import fingerprint, fingerprint_of_file
 from pairingnet.types import FragmentRecord, TruePair
 
 VERSION = 1
@@ -64,6 +65,10 @@ class Collection:
         for pair in self.pairs:
             mark = zlib.crc32(f"{pair.source} {pair.target}".encode(), mark)
         return f"{len(self)} fragments, {len(self.pairs)} pairs, {mark:08x}"
+
+    def fingerprint_of(self, record: FragmentRecord) -> str:
+        """Of a fragment's image, as it is now."""
+        return fingerprint_of_file(self.folder / record.image)
 
     def part(self, name: str) -> Collection:
         """Only the fragments and pairs of one part ("train", "val", "test")."""
@@ -116,8 +121,11 @@ def read_collection(folder: str | Path) -> Collection:
     return Collection(folder, fragments, pairs, limits, sources, content.get("made_by", {}))
 
 
-def write_collection(collection: Collection) -> bool:
-    """Store everything but the images, which are there already. False where the same stood there before."""
+def write_collection(collection: Collection, checked: bool = False) -> bool:
+    """Store everything but the images, which are there already. False where the same stood there before.
+
+    checked: with a checksum, so that damage is noticed; for files that nobody edits.
+    """
     _check_ids(collection.folder, collection.fragments, collection.pairs)
     seams, spans = _packed_seams(collection.pairs)
     content: dict[str, Any] = {"version": VERSION, "made_by": dict(collection.made_by)}
@@ -127,6 +135,8 @@ def write_collection(collection: Collection) -> bool:
     content["fragments"] = [record_as_json(record) for record in collection.fragments]
     content["pairs"] = [pair_as_json(pair, span) for pair, span in zip(collection.pairs, spans, strict=True)]
     path, beside = collection.folder / FILE_NAME, collection.folder / SEAMS_NAME
+    if checked:
+        content = {"checksum": fingerprint(content), **content}
     same_content = path.is_file() and path.read_text(encoding="utf-8") == as_lines(content)
     if same_content and (not len(seams) or _stored(beside, seams)):
         return False
@@ -152,6 +162,8 @@ def record_as_json(record: FragmentRecord) -> dict[str, Any]:
     if record.area_px:
         entry["area_px"] = round(record.area_px, 1)
         entry["perimeter_px"] = round(record.perimeter_px, 1)
+    if record.fingerprint:
+        entry["fingerprint"] = record.fingerprint
     if record.origin:
         entry["origin"] = record.origin
         entry["offset_px"] = list(record.offset_px)
@@ -186,6 +198,8 @@ def _content(path: Path) -> dict[str, Any]:
             f"{path} has version {found}, this program reads version {VERSION}.",
             "Make the collection again with this version, or use the program that made it.",
         )
+    if "checksum" in content and content.pop("checksum") != fingerprint(content):
+        raise CollectionError(f"{path} is damaged: its checksum is another.", "Make the collection again.")
     return content
 
 
@@ -203,6 +217,7 @@ def _record(entry: Mapping[str, Any]) -> FragmentRecord:
         perimeter_px=entry.get("perimeter_px", 0.0),
         origin=entry.get("origin", ""),
         offset_px=(int(offset[0]), int(offset[1])),
+        fingerprint=entry.get("fingerprint", ""),
     )
 
 

@@ -1,13 +1,15 @@
-"""`decisions.jsonl`: what people have said of joins. Lines are only ever added; the last one of a pair counts.
+"""`decisions.jsonl`: what people have said of joins and pieces. Lines are only ever added; the last word counts.
 
-{"when", "who", "what": "accept" | "reject" | "lock" | "clear", "source", "target", "target_from_source", "model"}
+{"when", "who", "what": "accept" | "reject" | "lock" | "clear", "source", "target", "target_from_source", "model",
+ "fingerprints", "checksum"}                          fingerprints: of both pieces' images, which outlive their names
+{"when", "who", "what": "exclude" | "include", "source", "checksum"}   source: an id, or a pattern of ids
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
@@ -17,37 +19,46 @@ import numpy as np
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.files import append_lines
+from pairingnet.io.fingerprint import fingerprint, fingerprint_of_bytes
 from pairingnet.types import Decisions, PairMatch
 
 WORDS = ("accept", "reject", "lock", "clear")
+_OF_PIECES = ("exclude", "include")
+_CHECKSUM = 12
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One line: who said what of which join, when, and on the word of which weights."""
+    """One line: who said what of which join, when, and on the word of which weights; or of which pieces: then it has a
+    source alone. fingerprints: of the images of source and target, where known."""
 
     what: str
     source: str
-    target: str
-    target_from_source: Rigid2D | None
+    target: str = ""
+    target_from_source: Rigid2D | None = None
     who: str = ""
     when: str = ""
     model: str = ""
+    fingerprints: tuple[str, ...] = ()
 
 
 def append_decision(path: Path, decision: Decision) -> None:
-    """Add a decision; it counts from then on."""
+    """Add a decision; it is on disk, and counts, when this returns."""
     pose = decision.target_from_source
-    line = {
+    line: dict[str, object] = {
         "when": decision.when,
         "who": decision.who,
         "what": decision.what,
         "source": decision.source,
-        "target": decision.target,
-        "target_from_source": None if pose is None else np.round(pose.matrix, 9).tolist(),
-        "model": decision.model,
     }
-    append_lines(path, [json.dumps(line)])
+    if decision.what not in _OF_PIECES:
+        line |= {
+            "target": decision.target,
+            "target_from_source": None if pose is None else np.round(pose.matrix, 9).tolist(),
+            "model": decision.model,
+            "fingerprints": list(decision.fingerprints),
+        }
+    append_lines(path, [json.dumps({**line, "checksum": fingerprint(line)[:_CHECKSUM]})])
 
 
 def read_decisions(path: Path) -> list[Decision]:
@@ -56,32 +67,85 @@ def read_decisions(path: Path) -> list[Decision]:
         return []
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            told = json.loads(line)
-        except json.JSONDecodeError:
+        if not line.rstrip().endswith("}"):  # cut off; before the next one is added, it gets its end of line
             continue
         try:
-            pose = told["target_from_source"]
-            transform = None if pose is None else Rigid2D.from_matrix(pose)
-            others = {name: str(told.get(name, "")) for name in ("who", "when", "model")}
-            found.append(Decision(told["what"], told["source"], told["target"], transform, **others))
-        except (KeyError, TypeError, ValueError) as error:
+            found.append(_decision(line))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             # The word of a person is not to be passed over in silence.
             raise CollectionError(
-                f"Line {number} of {path} is no decision ({error}).", "Mend the line, or remove it."
+                f"Line {number} of {path} is no decision ({error}).",
+                "Get the file from a backup, or mend the line (without its checksum), or remove it.",
             ) from error
     return found
 
 
-def standing(decisions: list[Decision]) -> Decisions:
+def _decision(line: str) -> Decision:
+    content = json.loads(line)
+    if "checksum" in content and content.pop("checksum") != fingerprint(content)[:_CHECKSUM]:
+        raise ValueError("its checksum is another")
+    if content["what"] not in (*WORDS, *_OF_PIECES):
+        raise ValueError(f"'{content['what']}' is none")
+    pose = content.get("target_from_source")
+    who, when, model = (str(content.get(name, "")) for name in ("who", "when", "model"))
+    return Decision(
+        content["what"],
+        str(content["source"]),
+        "" if content["what"] in _OF_PIECES else str(content["target"]),
+        None if pose is None else Rigid2D.from_matrix(pose),
+        who,
+        when,
+        model,
+        tuple(map(str, content.get("fingerprints", ()))),
+    )
+
+
+def mark_of(path: Path) -> str:
+    """How long the file is, and a fingerprint of it."""
+    data = path.read_bytes() if path.is_file() else b""
+    return f"{len(data)}-{fingerprint_of_bytes(data)}"
+
+
+def is_continued(path: Path, mark: str) -> bool:
+    """Whether the file begins with what it was when it had that mark: nothing that was said has been lost."""
+    length, _, known = mark.partition("-")
+    data = path.read_bytes() if path.is_file() else b""
+    return len(data) >= int(length) and fingerprint_of_bytes(data[: int(length)]) == known
+
+
+def under_new_names(decisions: Iterable[Decision], ids: Mapping[str, str]) -> list[Decision]:
+    """Decisions on pieces whose scans were renamed, under the names of now. ids: of pieces, by their images'
+    fingerprints."""
+    known = set(ids.values())
+
+    def renamed(name: str, place: int, decision: Decision) -> str:
+        return name if name in known else ids.get("".join(decision.fingerprints[place : place + 1]), name)
+
+    return [
+        replace(d, source=renamed(d.source, 0, d), target=renamed(d.target, 1, d)) if d.target else d for d in decisions
+    ]
+
+
+def standing(decisions: Sequence[Decision]) -> Decisions:
     """What holds after all of them: the last word on each pair."""
-    last = {frozenset((decision.source, decision.target)): decision for decision in decisions}
+    last = {frozenset((said.source, said.target)): said for said in decisions if said.what in WORDS}
     return Decisions(
         accepted=frozenset(pair for pair, decision in last.items() if decision.what == "accept"),
         rejected=frozenset(pair for pair, decision in last.items() if decision.what == "reject"),
         locked=_joins(last.values(), "lock"),
         seen=_joins(last.values(), "accept"),
+        words={pair: f"{decision.who}, {decision.when[:10]}" for pair, decision in last.items()},
     )
+
+
+def excluded(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    """Ids and patterns of pieces that are left out, `!` before those that are taken back in; the last word counts."""
+    patterns: dict[str, str] = {}
+    for said in decisions:
+        if said.what in _OF_PIECES:
+            patterns.pop(said.source, None)
+            patterns[said.source] = f"!{said.source}" if said.what == "include" else said.source
+    return tuple(patterns.values())
 
 
 def _joins(decisions: Iterable[Decision], what: str) -> tuple[PairMatch, ...]:
@@ -93,7 +157,9 @@ def _joins(decisions: Iterable[Decision], what: str) -> tuple[PairMatch, ...]:
     )
 
 
-def decision_on(join: PairMatch, what: str, who: str | None, model: str) -> Decision:
+def decision_on(
+    join: PairMatch, what: str, who: str | None, model: str, fingerprints: tuple[str, ...] = ()
+) -> Decision:
     """What a person says now about a join."""
     if what not in WORDS:
         raise SettingsError(f"'{what}' is no decision.", f"Say {', '.join(WORDS[:-1])} or {WORDS[-1]}.")
@@ -101,12 +167,32 @@ def decision_on(join: PairMatch, what: str, who: str | None, model: str) -> Deci
         raise CollectionError(
             f"No way to join {join.source} and {join.target} was found.", "Only joins that were found can be accepted."
         )
+    said = decision_now(what, join.source, who)
+    return replace(
+        said,
+        target=join.target,
+        target_from_source=join.target_from_source,
+        model=model,
+        fingerprints=fingerprints,
+    )
+
+
+def decision_now(what: str, source: str, who: str | None = None) -> Decision:
+    """What a person says now of pieces."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    who = getuser() if who is None else who
-    return Decision(what, join.source, join.target, join.target_from_source, who, when, model)
+    return Decision(what, source, who=getuser() if who is None else who, when=when)
 
 
 def is_decided(join: PairMatch, decisions: Decisions) -> bool:
     """Whether a person has said something about a join."""
     pair = join.pair
     return pair in decisions.accepted or pair in decisions.rejected
+
+
+def state_of(pair: frozenset[str], decisions: Decisions) -> str:
+    """What a person has said of a pair: "accepted", "rejected", "locked", or nothing."""
+    if pair in decisions.accepted:
+        return "accepted"
+    if pair in decisions.rejected:
+        return "rejected"
+    return "locked" if any(pair == join.pair for join in decisions.locked) else ""

@@ -12,8 +12,11 @@ from typing import Any
 from pairingnet.errors import CollectionError
 from pairingnet.io.collection import FILE_NAME
 from pairingnet.io.files import write_json
+from pairingnet.io.fingerprint import fingerprint
 from pairingnet.io.images import image_files
 from pairingnet.settings import differences
+
+_CHECKSUM = "checksum"
 
 
 def named_files(folder: Path, out: Path) -> dict[str, Path]:
@@ -46,28 +49,44 @@ def content_mark(path: Path) -> str:
 
 
 def remember_settings(out: Path, stage: str, settings: Mapping[str, Any]) -> None:
-    """Note the settings of a stage in `out/stage/settings.json`; refuse a folder made with other ones."""
+    """Note the settings of a stage in `out/stage/settings.json`; refuse a folder made with other ones.
+
+    Where the note is damaged it is written anew: all that was made carries a fingerprint of its own settings.
+    """
     path = out / stage / "settings.json"
     if path.is_file():
-        changed = differences(json.loads(path.read_text(encoding="utf-8")), settings)
+        before = _settings_in(path)
+        changed = [] if before is None else differences(before, settings)
         if changed:
             raise CollectionError(
                 f"{out} was made with other settings ({'; '.join(changed)}).",
                 "Use the same settings, or another folder.",
             )
+        if before is not None:
+            return
     elif (out / "fragments").exists() or (out / FILE_NAME).exists():
         raise CollectionError(
             f"{out} holds a collection that was made in another way.",
             "Choose a new folder, so that nothing is lost.",
         )
-    else:
-        write_json(path, settings)
+    write_json(path, {**settings, _CHECKSUM: fingerprint(settings)})
 
 
 def settings_then(out: Path, stage: str) -> dict[str, Any]:
     """The settings that a folder was made with."""
+    path = out / stage / "settings.json"
+    if not path.is_file():
+        raise CollectionError(f"{out} is no finished run.", "Run 'pairingnet solve' first.")
+    settings = _settings_in(path)
+    if settings is None:
+        raise CollectionError(f"{path} is damaged.", "Run 'pairingnet solve' again, with the settings of the run.")
+    return settings
+
+
+def _settings_in(path: Path) -> dict[str, Any] | None:
+    """Settings as they were noted; None where the note is damaged."""
     try:
-        told: dict[str, Any] = json.loads((out / stage / "settings.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        raise CollectionError(f"{out} is no finished run.", "Run 'pairingnet solve' first.") from None
-    return told
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return settings if settings.pop(_CHECKSUM, None) in (None, fingerprint(settings)) else None
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,7 +1,7 @@
 """Run folders: what `solve` found, as files for people and programs (docs/formats.md).
 
-joins.jsonl      every pair that was laid on each other, one line each, written as soon as it is known; in pixels of the
-                 pieces, for the program itself
+joins.jsonl      every pair that was laid on each other, one line each, the likeliest first; in pixels of the pieces,
+                 for the program itself
 matches.json     the joins worth looking at, the likeliest first; in pixels of the scans (`frames.py`)
 assembly.json    groups, poses, and what is left; likewise
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines, write_json
+from pairingnet.io.files import append_lines, write_json, write_whole
 from pairingnet.types import Assembly, Group, PairMatch
 
 VERSION = 1
@@ -66,6 +66,12 @@ def match_from_json(entry: Mapping[str, Any]) -> PairMatch:
 def append_joins(path: Path, matches: Iterable[PairMatch]) -> None:
     """Add joins to the list; they count from then on."""
     append_lines(path, [json.dumps(match_as_json(match)) for match in matches])
+
+
+def write_joins(path: Path, matches: Iterable[PairMatch]) -> None:
+    """Store the whole list."""
+    text = "".join(f"{json.dumps(match_as_json(match))}\n" for match in matches)
+    write_whole(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def read_joins(path: Path) -> list[PairMatch]:

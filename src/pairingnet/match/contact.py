@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pairingnet.geometry import Points, Rigid2D, perimeter, resample_closed
 from pairingnet.match import loops
 from pairingnet.match.loops import Floats, Ground
+from pairingnet.prepare.strip import as_stored
 
 _CELL = 2.0  # spacings of the contour's points
 _COARSE = 8  # every so many points are enough to see whether pieces lie on each other
@@ -33,7 +34,7 @@ class Outline:
     def at_step(cls, contour: Points, step_px: float) -> Outline:
         """A contour with four points a step, or one a pixel: what is finer costs time and tells nothing."""
         spacing_px = perimeter(contour) / len(contour)
-        return cls(contour if step_px / 4 <= spacing_px else resample_closed(contour, step_px / 4))
+        return cls(as_stored(contour if step_px / 4 <= spacing_px else resample_closed(contour, step_px / 4)))
 
     @cached_property
     def spacing_px(self) -> float:

@@ -7,7 +7,7 @@ a little further along. A straight contact alone says nothing: straight edges an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,6 +27,7 @@ _EVERY = 2  # of its points
 _DEEP = (1, 7, 10, 12)  # of SAMPLES, right inwards: what it compares of both pieces
 CHANNELS = 12 + len(_DEEP)
 _ALONG = 3  # samples side by side at each point, see SAMPLES
+LogitsAt = Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[np.float32]]
 _SHIFTS = np.arange(-12, 13, 2)  # thirds of a step: up to four steps both ways
 
 
@@ -64,9 +65,10 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One piece as features: strip, queries and keys (N, D), and their background levels (N,): the logarithm of how
-    well a point goes with anything in the collection; crowd: how many fragments that has; usual_loose: how loosely its
-    surest joins lie. Empty until it is known."""
+    """One piece as features: strip, queries and keys (N, D); prior (N,): what each point reaches with the points that
+    ship, whatever collection it is in. What the collection adds, empty until it is known: background levels (N,) of
+    queries and keys, the logarithm of how well a point goes with anything there; crowd: how many fragments it has;
+    usual_loose: how loosely its surest joins lie."""
 
     strip: Strip
     queries: NDArray[np.float32]
@@ -75,6 +77,7 @@ class Side:
     key_level: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     crowd: int = 1
     usual_loose: float = float("nan")
+    prior: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     @cached_property
     def ring(self) -> Outline:
@@ -99,8 +102,18 @@ class Side:
 
     @cached_property
     def usual(self) -> NDArray[np.float32]:
-        """(N,): what each point reaches with anything, asking and asked; half of it, for there are two of a pair."""
-        return 0.25 * (self.query_level + self.key_level) + 0.5 * _CHANCE
+        """(N,): what each point reaches with anything in the collection."""
+        return usual_level(self.query_level, self.key_level)
+
+    @property
+    def before(self) -> NDArray[np.float32]:
+        """(N,): what each point reaches with anything before the collection is known; else in the collection."""
+        return self.prior if len(self.prior) else self.usual
+
+
+def usual_level(of_query: NDArray[np.float32], of_key: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(N,): what points reach with anything, asking (N,) and asked (N,); half of it, for there are two of a pair."""
+    return np.float32(0.25) * (of_query + of_key) + np.float32(0.5 * _CHANCE)
 
 
 def agreements(
@@ -119,8 +132,8 @@ def agreements(
         target.ring.ground,
         reach_px,
         logits,
-        source.usual,
-        target.usual,
+        source.before,
+        target.before,
     )
     # By the root: a long contact may not win by length alone, nor a short one by a few lucky points.
     return np.asarray(total * np.sqrt(every / (count + 3)))
@@ -129,7 +142,7 @@ def agreements(
 def measure(
     source: Side,
     target: Side,
-    logits: NDArray[np.float32],
+    logits_at: LogitsAt,
     target_from_source: Rigid2D,
     support: float,
     overlap_steps: float,
@@ -140,7 +153,7 @@ def measure(
     crowd = float(np.log(max(source.crowd, target.crowd)))
     near = contact(source.ring, target.ring, target_from_source, _FAR * step)
     # Log-odds: how much better these points go together than each goes with anything.
-    odds = logits[near.rows, near.columns] - source.usual[near.rows] - target.usual[near.columns]
+    odds = logits_at(near.rows, near.columns) - source.usual[near.rows] - target.usual[near.columns]
     seam = loops.along_seam(
         as_pose(target_from_source),
         near.rows[::_EVERY],

@@ -6,7 +6,7 @@ fragments look like, not how they fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.engine.jobs import run_jobs
+from pairingnet.io.arrays import SUFFIX, read_arrays, write_arrays
 from pairingnet.io.collection import Collection
-from pairingnet.io.files import write_array
+from pairingnet.io.fingerprint import fingerprint
 from pairingnet.match.paper import PaperMethod
 from pairingnet.prepare.load import load_fragments
 from pairingnet.search.cosine import rank_by_cosine
@@ -45,17 +46,24 @@ class FirstFilter:
 
     def vectors(self, collection: Collection, folder: Path) -> NDArray[np.float32]:
         """(F, G) of length 1, in the collection's order; made where the folder lacks them, or the image has changed."""
-        paths = {record.id: folder / f"{record.id}.npy" for record in collection.fragments}
-        images = {record.id: collection.folder / record.image for record in collection.fragments}
-        missing = [
-            name
-            for name, path in paths.items()
-            if not path.is_file() or path.stat().st_mtime_ns < images[name].stat().st_mtime_ns
-        ]
+        made_of = {
+            record.id: fingerprint("vector", self.method.weights, collection.fingerprint_of(record))
+            for record in collection.fragments
+        }
+        found = {name: read_arrays(_path(folder, name), mark) for name, mark in made_of.items()}
+        missing = [name for name, arrays in found.items() if arrays is None]
         parts = [collection.only(missing[first : first + _CHUNK]) for first in range(0, len(missing), _CHUNK)]
-        run_jobs(partial(self._store, paths), parts, 1, "vectors")
-        return np.stack([np.load(path, allow_pickle=False) for path in paths.values()])
+        made = run_jobs(partial(self._store, folder, made_of), parts, 1, "vectors")
+        vectors = {name: arrays["vector"] for name, arrays in found.items() if arrays is not None}
+        vectors |= {name: vector for part in made for name, vector in part.items()}
+        return np.stack([vectors[name] for name in made_of])
 
-    def _store(self, paths: dict[str, Path], part: Collection) -> None:
-        for features in self.method.features(load_fragments(part)):
-            write_array(paths[features.id], features.vector)
+    def _store(self, folder: Path, made_of: Mapping[str, str], part: Collection) -> dict[str, NDArray[np.float32]]:
+        made = {features.id: features.vector for features in self.method.features(load_fragments(part))}
+        for name, vector in made.items():
+            write_arrays(_path(folder, name), {"vector": vector}, made_of[name])
+        return made
+
+
+def _path(folder: Path, fragment_id: str) -> Path:
+    return folder / f"{fragment_id}{SUFFIX}"

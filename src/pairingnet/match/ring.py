@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D, angle_difference
 from pairingnet.match.contact import Outline, overlap_penalty, refine
-from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure
-from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
+from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure, usual_level
+from pairingnet.match.hypotheses import likely_correspondences, propose
 from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.device import exact_type, one_thread
 from pairingnet.models.ring import KEY, QUERY, on_grid, pack_strips
@@ -36,16 +36,19 @@ LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
 _LEAST_LIKELY = 0.01  # less likely ways to join a pair are not told beside the likeliest
 _SAME_TURN_RAD = float(np.radians(12))
 _KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
+_DIGITS = 6  # of supports and overlaps
 BANK = 256  # points of a collection that tell what anything in it is like
 
 
 @dataclass(frozen=True, eq=False)
 class RingFeatures:
-    """One fragment as the network knows it; `side` has its features, `outline` its contour at 1 px."""
+    """One fragment as the network knows it; `side` has its features, `outline` its contour at 1 px; fingerprint: of
+    what they were made of, where that is known."""
 
     id: str
     side: Side
     outline: Outline
+    fingerprint: str = ""
 
     @property
     def points(self) -> Points:
@@ -56,6 +59,29 @@ class RingFeatures:
         """(N, 2) averaged over a few steps: single ones are too noisy to fix a transform."""
         total = sum(np.roll(self.side.strip.tangents, k, axis=0) for k in (-2, -1, 0, 1, 2))
         return np.asarray(total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-9))
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One pose of two pieces, refined by ICP, and what is known of it whatever collection they are in: the support of
+    the correspondences that proposed it, and the overlap in steps."""
+
+    target_from_source: Rigid2D
+    support: float
+    overlap: float
+
+
+@dataclass(frozen=True)
+class Registered:
+    """All poses of a pair that are worth judging, the most promising first; how many points look alike.
+
+    This is the expensive part of matching, and depends on the two pieces alone (and on whether many poses were tried,
+    as among worn pieces). It is kept when a collection changes; only the judgement is made anew.
+    """
+
+    poses: tuple[Registration, ...]
+    alike: int
+    worn: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +124,14 @@ class RingMethod:
             with torch.inference_mode(), one_thread():
                 both = on_grid(self.network(views)).cpu().numpy()
             queries, keys = both[: len(strip)], both[len(strip) :]
-            yield RingFeatures(fragment.id, Side(strip, queries, keys), Outline.at_step(fragment.contour, self.step_px))
+            side = Side(strip, queries, keys, prior=self._prior(queries, keys))
+            yield RingFeatures(fragment.id, side, Outline.at_step(fragment.contour, self.step_px))
+
+    def _prior(self, queries: NDArray[np.float32], keys: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(N,): what each point reaches with the points that ship, asking and asked."""
+        shipped = [self._some_shipped(name) for name in ("keys", "queries")]
+        levels = [background_levels(*both, self.scale) for both in zip((queries, keys), shipped, strict=True)]
+        return usual_level(*levels)
 
     def know(self, features: Sequence[RingFeatures], bank: Bank | None = None) -> list[RingFeatures]:
         """The same features, each point with how well it goes with anything in the collection.
@@ -107,7 +140,8 @@ class RingMethod:
         """
         if not features:
             return []
-        own = bank or {name: _some([getattr(each.side, name) for each in features]) for name in ("queries", "keys")}
+        by_id = sorted(features, key=lambda each: each.id)  # the order in which they are given does not count
+        own = bank or {name: _some([getattr(each.side, name) for each in by_id]) for name in ("queries", "keys")}
         queries, keys = (self._with_shipped(own, name) for name in ("queries", "keys"))
 
         def known(each: RingFeatures) -> RingFeatures:
@@ -117,11 +151,11 @@ class RingMethod:
             return replace(each, side=side)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            levelled = list(pool.map(known, features))
-        if bank is not None:
-            return levelled
-        usual = self.usual_loose(self._to_look_at(levelled))
-        return [replace(each, side=replace(each.side, usual_loose=usual)) for each in levelled]
+            levelled = {each.id: each for each in pool.map(known, by_id)}
+        usual = float("nan") if bank is not None else self.usual_loose(self._to_look_at(list(levelled.values())))
+        return [
+            replace(levelled[each.id], side=replace(levelled[each.id].side, usual_loose=usual)) for each in features
+        ]
 
     def usual_loose(self, some: Iterable[tuple[RingFeatures, Sequence[RingFeatures]]]) -> float:
         """How loosely the contours lie in the surest joins of a collection, in steps; NaN: there are none.
@@ -130,7 +164,7 @@ class RingMethod:
         """
         surest = []
         for one, others in some:
-            fits = [fit.evidence for other in others for fit in self.fits(one, other)[1]]
+            fits = [fit.evidence for other in others for fit in self.fits(one, other)]
             surest += [max(fits, key=lambda evidence: evidence.agreement)] if fits else []
         surest.sort(key=lambda evidence: -evidence.agreement)
         # Not all of them have a neighbour; the surer half does.
@@ -144,17 +178,18 @@ class RingMethod:
         sides = [each.side for each in features]
         every = max(1, sum(len(side.keys) for side in sides) // _KEYS_TO_LOOK_AT)
         keys = KeysInMemory(sides, every)
-        by_id = sorted(range(len(features)), key=lambda i: features[i].id)
-        for number in by_id[:: -(-len(by_id) // LOOKED_AT)]:
+        for number in range(0, len(features), -(-len(features) // LOOKED_AT)):
             others, _ = votes_of(sides[number], keys, self.scale, number)
             yield features[number], [features[i] for i in others[:2]]
 
     def _with_shipped(self, own: Bank, name: str) -> NDArray[np.float32]:
         """(B, D): points of the collection, and those that ship: two pieces alone would only know each other."""
-        shipped = self.model.bank.get(name)
-        if shipped is None:
-            return own[name]
-        return np.concatenate([own[name], shipped[:: max(1, len(shipped) // BANK)]])
+        return np.concatenate([own[name], self._some_shipped(name)])
+
+    def _some_shipped(self, name: str) -> NDArray[np.float32]:
+        """(B, D): some of the points that ship with the weights."""
+        shipped = self.model.bank.get(name, np.zeros((0, self.network.settings.features), np.float32))
+        return shipped[:: max(1, len(shipped) // BANK)]
 
     def rank(self, features: Sequence[RingFeatures], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """The `most` best candidates of each fragment."""
@@ -162,9 +197,14 @@ class RingMethod:
 
     def match(self, source: RingFeatures, target: RingFeatures) -> PairMatch:
         """How two fragments fit."""
-        found, fits = self.fits(source, target)
+        return self.judge(source, target, self.register(source, target))
+
+    def judge(self, source: RingFeatures, target: RingFeatures, registered: Registered) -> PairMatch:
+        """How likely the poses of a pair are, knowing the collection that it is in."""
+        fits = self._judged(source, target, registered)
         if not fits:
-            why = "nothing that looks alike touches" if len(found) > 1 else f"only {len(found)} points look alike"
+            alike = registered.alike
+            why = "nothing that looks alike touches" if alike > 1 else f"only {alike} points look alike"
             return PairMatch(source.id, target.id, None, reason=why)
         first, *others = self._ways(source, target, fits)
         return replace(first, others=tuple(others))
@@ -206,13 +246,20 @@ class RingMethod:
         apart = refine(source.outline, target.outline, fit.target_from_source, hold, reach_px, gap_px=gap * step)
         return apart.rounded()
 
-    def fits(self, source: RingFeatures, target: RingFeatures) -> tuple[Correspondences, list[Fit]]:
-        """All hypotheses, laid contour on contour and measured; the likeliest first."""
-        chosen = self.settings
-        # The right way to join worn pieces is often not among the first few: their features are torn away.
-        worn = source.side.usual_loose > chosen.worn  # nothing known: no
+    def fits(self, source: RingFeatures, target: RingFeatures) -> list[Fit]:
+        """All poses of a pair, measured and judged; the likeliest first."""
+        return self._judged(source, target, self.register(source, target))
+
+    def is_worn(self, source: Side) -> bool:
+        """Whether many poses are to be tried: the right one of worn pieces is often not among the first few, for their
+        features are torn away."""
+        return source.usual_loose > self.settings.worn  # nothing known: no
+
+    def register(self, source: RingFeatures, target: RingFeatures) -> Registered:
+        """Correspondences propose poses; the promising ones are refined, contour on contour."""
+        chosen, worn = self.settings, self.is_worn(source.side)
         proposals = chosen.worn_proposals if worn else chosen.proposals
-        laid = chosen.worn_hypotheses if worn else chosen.hypotheses
+        refined = chosen.worn_hypotheses if worn else chosen.hypotheses
         hopeless = chosen.worn_hopeless if worn else chosen.hopeless
         step = max(source.side.strip.step_px, target.side.strip.step_px)
         logits = self.logits(source.side, target.side)
@@ -230,20 +277,31 @@ class RingMethod:
         for i in hopeful:
             lying_px = overlap_penalty(source.outline, target.outline, poses[i], chosen.allowed * step, every=4)
             hopes[i] -= lying_px / step
-        best = hopeful[np.argsort(-hopes[hopeful], kind="stable")][:laid]
-        fits = []
+        best = hopeful[np.argsort(-hopes[hopeful], kind="stable")][:refined]
+        kept = []
         for hypothesis in (hypotheses[i] for i in best if hopes[i] > hopes[best[0]] - hopeless):
             rows, columns = found.rows[hypothesis.inliers], found.columns[hypothesis.inliers]
             anchors = (source.points[rows], target.points[columns], np.sqrt(found.probability[hypothesis.inliers]))
             start = hypothesis.target_from_source
             pose = refine(source.outline, target.outline, start, anchors, chosen.contact * step).rounded()
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
-            laid_out = Fit(pose, *measure(source.side, target.side, logits, pose, hypothesis.support, overlap))
-            if len(laid_out.rows) >= LEAST_CONTACT:  # along less there is nothing to judge it by
-                fits.append(laid_out)
+            kept.append(Registration(pose, round(hypothesis.support, _DIGITS), round(overlap, _DIGITS)))
+        return Registered(tuple(kept), len(found), worn)
+
+    def _judged(self, source: RingFeatures, target: RingFeatures, registered: Registered) -> list[Fit]:
+        """The poses of a pair, measured and judged; the likeliest first."""
+        logits = partial(self.logits_at, source.side, target.side)
+        fits = [
+            Fit(
+                r.target_from_source,
+                *measure(source.side, target.side, logits, r.target_from_source, r.support, r.overlap),
+            )
+            for r in registered.poses
+        ]
+        fits = [fit for fit in fits if len(fit.rows) >= LEAST_CONTACT]  # along less there is nothing to judge it by
         logit, gap = self.verifier.judge([fit.evidence for fit in fits], [fit.seam for fit in fits])
         judged = [replace(fit, logit=float(logit[i]), gap=float(gap[i])) for i, fit in enumerate(fits)]
-        return found, sorted(judged, key=lambda fit: -fit.logit)
+        return sorted(judged, key=lambda fit: -fit.logit)
 
     def logits(self, source: Side, target: Side) -> NDArray[np.float32]:
         """(N, M): how well each point of the source continues in each of the target, both asking."""
@@ -251,6 +309,14 @@ class RingMethod:
         with one_thread():
             both = torch.addmm(a @ b.T, c, d.T)  # exact: see on_grid
         return np.asarray(both.mul_(0.5 * self.scale).numpy())
+
+    def logits_at(
+        self, source: Side, target: Side, rows: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> NDArray[np.float32]:
+        """(K,): the same numbers at some places, without the matrix."""
+        forth = np.einsum("kd,kd->k", source.queries[rows], target.keys[columns])
+        back = np.einsum("kd,kd->k", source.keys[rows], target.queries[columns])
+        return np.asarray((forth + back) * np.float32(0.5 * self.scale))
 
 
 def _alike(seam: Points, one: Rigid2D, other: Rigid2D, within_px: float) -> bool:

@@ -1,6 +1,7 @@
 """A folder of scans -> a collection without truth, with pictures to check it by.
 
-OUT/prepared/NAME/collection.json   what one file gave (or why it gave nothing), written when it is done
+OUT/prepared/NAME/collection.json   what one file gave (or why it gave nothing), written when it is done, with
+                                    fingerprints of the file and of all that was made of it
 OUT/fragments/ID.png                the fragments
 OUT/overlays/NAME.jpg               mask and contour on the scan
 OUT/collection.json                 all files together, written last
@@ -9,18 +10,21 @@ OUT/collection.json                 all files together, written last
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from pairingnet import __version__
 from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
+from pairingnet.io.fingerprint import fingerprint, fingerprint_of_file
 from pairingnet.io.images import MAX_PIXELS, write_jpeg, write_png
 from pairingnet.io.resume import named_files, remember_settings
 from pairingnet.prepare.files import prepared_pages
@@ -31,13 +35,15 @@ from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, FragmentRecord
 
 _SHEET_FRAGMENTS = 96
+_LEFT_OUT, _REMARKS = "left_out", "remarks"  # what `made_by` says of files and pieces
 
 
 @dataclass(frozen=True)
 class PrepareJob:
     """What decides what is found, and what of it is wanted.
 
-    exclude: ids or patterns (`sheet#3`, `sheet#*`) to leave out; it may change from run to run.
+    exclude: ids or patterns (`sheet#3`, `sheet#*`) to leave out, or after `!` to take back in; the last one that fits
+    counts. It may change from run to run.
     """
 
     settings: PrepareSettings
@@ -47,27 +53,30 @@ class PrepareJob:
 
 @dataclass(frozen=True)
 class PreparedResult:
-    """The collection, how many files were prepared now, what a person should know, and what was left out."""
+    """The collection, how many files were prepared now, what a person should know, what was left out, and the files
+    that stand for all of them."""
 
     collection: Collection
     prepared_now: int
     remarks: tuple[str, ...]
     bad_files: tuple[str, ...]
+    files: tuple[Path, ...]
 
 
 def prepare_collection(
     scans: Path, out: Path, job: PrepareJob, jobs: Workers = 1, store: bool = True, leave_out: Path | None = None
 ) -> PreparedResult:
-    """Find the fragments in all files of a folder; files prepared before and not changed since are left alone.
+    """Find the fragments in all files of a folder; files are left alone whose content was prepared before, in the same
+    way, if what they gave is still there.
 
     A collection that has got its truth since is not written over. With `store` False none is written at all:
     the caller adds the truth and writes it. What lies in `leave_out` (or in `out`) is no scan.
     """
-    files = named_files(scans, leave_out or out)
+    files = scan_files(scans, leave_out or out)
     remember_settings(out, "prepared", as_dict(job.settings))
     if store:
         _keep_truth(out)
-    missing = [(name, path) for name, path in files.items() if _state(path) != _good_state_then(out, name)]
+    missing = [(name, path) for name, path in files.items() if not _is_prepared(out, name, _made_of(path, job))]
     run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
     each = [read_collection(out / "prepared" / name) for name in files]
     bad_files = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
@@ -77,26 +86,58 @@ def prepare_collection(
     fragments = tuple(record for record in found if not _matches(record.id, job.exclude))
     if not fragments:
         raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
-    made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
-    collection = Collection(out, fragments, made_by=made_by)
-    if store and (write_collection(collection) or missing):
-        first = islice(collection.fragments, _SHEET_FRAGMENTS)
-        sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
-        write_jpeg(out / "contact_sheet.jpg", sheet)
     remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
     remarks += [f"{record.id} was left out: excluded" for record in found if record not in fragments]
+    made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
+    made_by |= {_LEFT_OUT: bad_files, _REMARKS: remarks}
+    collection = Collection(out, fragments, made_by=made_by)
+    sheet = out / "contact_sheet.jpg"
+    if store and (write_collection(collection) or missing or not sheet.is_file()):
+        first = islice(collection.fragments, _SHEET_FRAGMENTS)
+        write_jpeg(sheet, contact_sheet(load_fragment(collection, record.id) for record in first))
     done_now = sum(1 for name, _ in missing if not read_collection(out / "prepared" / name).made_by["problem"])
-    return PreparedResult(collection, done_now, tuple(remarks), bad_files)
+    return PreparedResult(collection, done_now, tuple(remarks), bad_files, (out / FILE_NAME, sheet))
 
 
-def problems_of(out: Path) -> tuple[str, ...]:
+def left_out_of(collection: Collection) -> tuple[str, ...]:
     """What was wrong with the files that gave nothing."""
-    each = [read_collection(path.parent) for path in sorted((out / "prepared").glob(f"*/{FILE_NAME}"))]
-    return tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    return tuple(map(str, collection.made_by.get(_LEFT_OUT, ())))
+
+
+def remarks_of(collection: Collection) -> tuple[str, ...]:
+    """What a person should know of how the fragments were found."""
+    return tuple(map(str, collection.made_by.get(_REMARKS, ())))
+
+
+def scan_files(scans: Path, leave_out: Path) -> dict[str, Path]:
+    """The pictures in a folder under their names; of a folder that was prepared, only the pieces that count."""
+    with suppress(CollectionError):
+        if (scans / FILE_NAME).is_file():
+            return {record.id: scans / record.image for record in read_collection(scans).fragments}
+    return named_files(scans, leave_out)
+
+
+def refuse_other_scans(scans: Path, out: Path, settings: PrepareSettings, leave_out: Path) -> None:
+    """Raise where not one of the files that were prepared before is still there: that is another collection."""
+    before = {path.parent.name for path in (out / "prepared").glob(f"*/{FILE_NAME}")}
+    files = scan_files(scans, leave_out) if before else {}
+    if not before or before & files.keys():
+        return
+    made_of = {_prepared_from(out, name) for name in before}
+    if not made_of & {_made_of(path, PrepareJob(settings)) for path in files.values()}:
+        raise CollectionError(
+            f"{leave_out} holds a run of other scans ({min(before)} ...; none of them is in {scans}).",
+            "Choose another folder for the run, so that nothing is lost.",
+        )
 
 
 def _matches(fragment_id: str, patterns: Sequence[str]) -> bool:
-    return any(fragment_id == pattern or fnmatchcase(fragment_id, pattern) for pattern in patterns)
+    out = False
+    for pattern in patterns:
+        name = pattern.removeprefix("!")
+        if fragment_id == name or fnmatchcase(fragment_id, name):
+            out = name == pattern
+    return out
 
 
 def _keep_truth(out: Path) -> None:
@@ -112,26 +153,33 @@ def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
     _forget(out, name)
     records: list[FragmentRecord] = []
     remarks: list[str] = []
+    overlays: dict[str, str] = {}
     problem = ""
-    state = _state(path)
+    made_of = _made_of(path, job)
     try:
-        records, remarks = _fragments_of(name, path, out, job)
+        records, remarks, overlays = _fragments_of(name, path, out, job)
     except (ImageError, NoFragmentError) as error:
         problem = str(error)
-    made_by = {"file": state, "remarks": remarks, "problem": problem}
-    write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by))
+    made_by = {"made_of": made_of, "remarks": remarks, "problem": problem, "overlays": overlays}
+    write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by), checked=True)
 
 
-def _fragments_of(name: str, path: Path, out: Path, job: PrepareJob) -> tuple[list[FragmentRecord], list[str]]:
+def _fragments_of(
+    name: str, path: Path, out: Path, job: PrepareJob
+) -> tuple[list[FragmentRecord], list[str], dict[str, str]]:
+    """The fragments that a file shows, stored; remarks; and the overlays with their fingerprints."""
     records: list[FragmentRecord] = []
     remarks: list[str] = []
+    overlays: dict[str, str] = {}
     for page_name, image, found in prepared_pages(name, path, job.settings, job.max_pixels):
         records += [_store(fragment, name, out) for fragment in found.fragments]
         remarks += _remarks(found)
         if found.fragments:
             overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
-            write_whole(out / "overlays" / f"{page_name}.jpg", partial(write_jpeg, pixels=overlay))
-    return records, remarks
+            drawn = f"overlays/{page_name}.jpg"
+            write_whole(out / drawn, partial(write_jpeg, pixels=overlay))
+            overlays[drawn] = fingerprint_of_file(out / drawn)
+    return records, remarks, overlays
 
 
 def _store(fragment: Fragment, source: str, out: Path) -> FragmentRecord:
@@ -145,6 +193,7 @@ def _store(fragment: Fragment, source: str, out: Path) -> FragmentRecord:
         perimeter_px=perimeter(fragment.contour),
         origin=Path(fragment.origin).name or source,
         offset_px=fragment.offset_px,
+        fingerprint=fingerprint_of_file(out / image),
     )
 
 
@@ -153,19 +202,30 @@ def _remarks(found: Prepared) -> Sequence[str]:
     return [*found.remarks, *left_out]
 
 
-def _state(path: Path) -> list[int]:
-    """Size and time of a file: it is prepared again when they change."""
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+def _made_of(path: Path, job: PrepareJob) -> str:
+    """Of all that decides what a file gives."""
+    return fingerprint("prepare", __version__, as_dict(job.settings), fingerprint_of_file(path))
 
 
-def _good_state_then(out: Path, name: str) -> list[int] | None:
-    """The file's state when it gave fragments; None if it never did, so that it is tried again."""
+def _prepared_from(out: Path, name: str) -> str:
+    """What `_made_of` was of a file that was prepared before."""
     try:
-        made_by = read_collection(out / "prepared" / name).made_by
+        return str(read_collection(out / "prepared" / name).made_by.get("made_of", ""))
     except PairingNetError:
-        return None
-    return None if made_by["problem"] else list(made_by["file"])
+        return ""
+
+
+def _is_prepared(out: Path, name: str, made_of: str) -> bool:
+    """Whether a file gave fragments, was the same then, and all that it gave is whole."""
+    try:
+        before = read_collection(out / "prepared" / name)
+        made_by = before.made_by
+        if made_by["problem"] or made_by["made_of"] != made_of:  # what gave nothing is tried again
+            return False
+        made = {record.image: record.fingerprint for record in before.fragments} | dict(made_by["overlays"])
+    except (PairingNetError, KeyError):
+        return False
+    return all(fingerprint_of_file(out / image) == mark for image, mark in made.items())
 
 
 def _forget(out: Path, name: str) -> None:

@@ -32,6 +32,7 @@ MIRRORED = tuple(SAMPLES.index((-along, depth)) for along, depth in SAMPLES)
 
 _LEAST_POINTS = 16
 _LEAST_STEP_PX = 1.0
+_STEPS_TO_TWICE = 8  # working steps from one to the one twice as large
 _LEAST_BLUR_PX = 0.3
 
 
@@ -60,10 +61,15 @@ class Strip:
 
 
 def working_step(perimeters_px: Sequence[float], points: int) -> float:
-    """The step at which the median fragment has `points` contour points; at least a pixel."""
+    """The step at which the median fragment has about `points` contour points; at least a pixel.
+
+    Steps are powers of the eighth root of two: a few fragments more or less hardly ever change it, so that features
+    of a collection that grows are kept.
+    """
     if not len(perimeters_px):
         return _LEAST_STEP_PX
-    return max(_LEAST_STEP_PX, float(np.median(perimeters_px)) / points)
+    wanted_px = max(_LEAST_STEP_PX, float(np.median(perimeters_px)) / points)
+    return float(2 ** (round(_STEPS_TO_TWICE * np.log2(wanted_px)) / _STEPS_TO_TWICE))
 
 
 def unroll(fragment: Fragment, step_px: float, texture: str = "rgb") -> Strip:
@@ -75,11 +81,17 @@ def unroll(fragment: Fragment, step_px: float, texture: str = "rgb") -> Strip:
     points = resample_closed(smooth, step_px)
     along = np.roll(points, -1, axis=0) - np.roll(points, 1, axis=0)
     tangents = along / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
+    points, tangents = as_stored(points), as_stored(tangents)
     strip = Strip(
         fragment.id, points, tangents, np.zeros(0, np.uint8), np.zeros(0, np.uint8), perimeter(points) / len(points)
     )
     colours, inside = _sample(textured(fragment, texture), fragment.alpha, strip)
     return Strip(fragment.id, points, tangents, colours, inside, strip.step_px)
+
+
+def as_stored(points: Points) -> Points:
+    """Points as they are after they were stored with half the digits: so nothing depends on whether they were."""
+    return points.astype(np.float32).astype(np.float64)
 
 
 def _sample(pixels: Pixels, alpha: Pixels, strip: Strip) -> tuple[Pixels, Pixels]:

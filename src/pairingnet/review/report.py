@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cv2
 
+from pairingnet.io.decisions import state_of
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
 from pairingnet.review.pictures import GroupPicture
@@ -28,6 +29,7 @@ class Report:
     assembly: Assembly
     matches: Sequence[PairMatch]
     left_out: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     decisions: Decisions = field(default_factory=Decisions)
 
 
@@ -48,21 +50,25 @@ def shown_joins(report: Report) -> list[PairMatch]:
 def write_report(path: Path, report: Report, pictures: Pictures) -> None:
     """Write the page."""
     parts = [_summary(report), _groups(report.assembly, pictures.groups), _joins(report, pictures.joins)]
-    parts += [_singles(report.assembly, pictures.singles), _left_out(report.left_out)]
+    parts += [_singles(report.assembly, pictures.singles)]
+    parts += [_listed("Not read", report.left_out), _listed("How the pieces were found", report.remarks)]
     page = _PAGE.replace("{title}", escape(report.title)).replace("{body}", "\n".join(parts))
     write_whole(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
-def sure_and_doubtful(matches: Sequence[PairMatch]) -> tuple[int, int]:
-    """How many joins are sure, and how many a person should look at."""
-    sure = sum(match.probability >= _DOUBTFUL[1] for match in matches)
-    return sure, sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in matches)
+def sure_and_doubtful(matches: Sequence[PairMatch], decisions: Decisions) -> tuple[int, int]:
+    """How many joins are sure, and how many a person should look at; those that a person has decided on are neither
+    doubtful nor, where they are rejected, sure."""
+    open_ones = [match for match in matches if not state_of(match.pair, decisions)]
+    sure = sum(match.probability >= _DOUBTFUL[1] for match in open_ones)
+    sure += len({match.pair for match in matches if state_of(match.pair, decisions) in ("accepted", "locked")})
+    return sure, sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in open_ones)
 
 
 def _summary(report: Report) -> str:
     placed = sum(len(group) for group in report.assembly.groups)
     total = placed + len(report.assembly.singles)
-    sure, doubtful = sure_and_doubtful(report.matches)
+    sure, doubtful = sure_and_doubtful(report.matches, report.decisions)
     return (
         f"<p class=summary><b>{total}</b> fragments: <b>{placed}</b> in <b>{len(report.assembly.groups)}</b> groups, "
         f"{len(report.assembly.singles)} alone. <b>{sure}</b> joins are sure (90 % and more), "
@@ -99,7 +105,7 @@ def _joins(report: Report, pictures: Sequence[str]) -> str:
     ]
     for match, picture in zip(shown, pictures, strict=True):
         state = _state(report, match)
-        doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] and "by a person" not in state
+        doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] and not state_of(match.pair, report.decisions)
         rows.append(
             f'<figure class="join{" doubt" if doubt else ""}"><img loading=lazy src="{picture}" alt="">'
             f"<figcaption><b>{match.probability:.1%}</b> {escape(match.source)} and {escape(match.target)}"
@@ -115,13 +121,9 @@ def _state(report: Report, match: PairMatch) -> str:
     def among(joins: Sequence[PairMatch]) -> bool:
         return any(pair == {join.source, join.target} for join in joins)
 
-    for word, decided in (
-        ("accepted", pair in report.decisions.accepted),
-        ("rejected", pair in report.decisions.rejected),
-        ("locked", among(report.decisions.locked)),
-    ):
-        if decided:
-            return f"{word} by a person"
+    word = state_of(pair, report.decisions)
+    if word:
+        return f"{word} by a person ({escape(report.decisions.words.get(pair, ''))})"
     alone = match.evidence.get("probability_alone", match.probability)
     by_itself = "" if abs(alone - match.probability) < 0.01 else f" ({alone:.0%} by itself)"
     if match.evidence.get("implied"):
@@ -157,11 +159,11 @@ def _singles(assembly: Assembly, pictures: Sequence[str]) -> str:
     return f"<h2>Alone</h2><p>No join of these is sure enough.</p>{figures}"
 
 
-def _left_out(problems: Sequence[str]) -> str:
-    if not problems:
+def _listed(title: str, lines: Sequence[str]) -> str:
+    if not lines:
         return ""
-    items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
-    return f"<h2>Not read</h2><ul>{items}</ul>"
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h2>{title}</h2><ul>{items}</ul>"
 
 
 def embedded(pixels: Pixels, longest_px: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pairingnet.io.files import write_whole
 from pairingnet.io.frames import moved_assembly, moved_match, scan_offsets
 from pairingnet.io.images import write_png
 from pairingnet.io.run import write_assembly, write_matches
+from pairingnet.prepare.collect import left_out_of, remarks_of
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Pictures, Report, embedded, outlined, shown_joins, write_report
@@ -25,20 +26,22 @@ def store_results(
     collection: Collection,
     matches: Sequence[PairMatch],
     assembly: Assembly,
-    left_out: Sequence[str],
     decisions: Decisions,
     jobs: Workers = 0,
-) -> None:
-    """Write what was found: for programs, and to look at."""
+) -> list[Path]:
+    """Write what was found: for programs, and to look at; the files."""
     offsets = scan_offsets(collection)
     write_matches(run / "matches.json", [moved_match(match, offsets) for match in matches])
     scans = {record.id: record.origin for record in collection.fragments}
     write_assembly(run / "assembly.json", moved_assembly(assembly, offsets), scans)
     for old in (run / "groups").glob("group-*.png"):
         old.unlink()
-    report = Report(f"{len(collection)} fragments of {run.name}", assembly, matches, left_out, decisions)
+    notes = left_out_of(collection), remarks_of(collection)
+    report = Report(f"{len(collection)} fragments of {run.name}", assembly, matches, *notes, decisions)
     pictures = make_pictures(collection, report, run / "groups", jobs if len(collection) > _FEW else 1)
     write_report(run / "report.html", report, pictures)
+    made = [run / name for name in ("matches.json", "assembly.json", "report.html")]
+    return [*made, *sorted((run / "groups").glob("group-*.png"))]
 
 
 def make_pictures(collection: Collection, report: Report, folder: Path, jobs: Workers = 1) -> Pictures:
@@ -55,13 +58,6 @@ def make_pictures(collection: Collection, report: Report, folder: Path, jobs: Wo
     made = run_jobs(_done, tasks, jobs, "pictures")
     first_join, first_single = len(groups), len(groups) + len(joins)
     return Pictures(made[:first_join], made[first_join:first_single], made[first_single:])
-
-
-def is_older(made: Path, made_of: Iterable[Path]) -> bool:
-    """Whether a file is missing, or older than what it is made of."""
-    if not made.is_file():
-        return True
-    return any(path.is_file() and path.stat().st_mtime_ns > made.stat().st_mtime_ns for path in made_of)
 
 
 def _done(task: Callable[[], str]) -> str:

@@ -8,7 +8,8 @@ the one that lives elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ _BLOCK = 1024  # queries at a time
 _REBUILD_BLOCK = 65_536  # vectors
 _SAMPLE = 32  # vectors per cell, from which cells are learned
 _ROUNDS = 6  # of learning cells; more changes nothing that is found
+_GRID = 2.0**11  # of features, see models/ring.py
 _OUTGROWN = 4  # cells are made anew when there are so many times more vectors
 
 
@@ -169,7 +171,9 @@ class FaissIndex:
         made.cp.niter = _ROUNDS
         for learning in (made.cp, made.pq.cp):
             learning.min_points_per_centroid = 1  # a few vectors per cell are fewer than faiss likes, and enough
-        made.train(np.concatenate([self._exact(here[old]), _rows(coming)[new]]).astype(np.float32))
+        with _one_thread():
+            made.train(np.concatenate([self._exact(here[old]), _rows(coming)[new]]).astype(np.float32))
+        _onto_grid(made)
         for first in range(0, len(here), _REBUILD_BLOCK):
             some = here[first : first + _REBUILD_BLOCK]
             made.add_with_ids(_rows(self._exact(some)), some)
@@ -194,6 +198,27 @@ def best_first(similarity: Features, ids: Ids, most: int) -> tuple[Features, Ids
     """Each row (Q, K) sorted by similarity, then by id, and cut."""
     order = np.lexsort((ids, -similarity), axis=1)[:, :most]
     return np.take_along_axis(similarity, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Several threads add up in another order, and cells that are learned come out a little different."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _onto_grid(index: Any) -> None:
+    """What was learned, as multiples of 2^-11 (before anything is in the index): products with features, which are such
+    multiples too, are exact then, so that every machine looks into the same cells."""
+    cells: Any = faiss.downcast_index(index.quantizer)
+    centres = faiss.rev_swig_ptr(cells.get_xb(), cells.ntotal * cells.d)
+    centres[:] = np.round(centres * _GRID) / _GRID
+    codes = faiss.vector_to_array(index.pq.centroids)
+    faiss.copy_array_to_vector(np.round(codes * _GRID) / _GRID, index.pq.centroids)
 
 
 def _list_sizes(index: Any) -> Ids:

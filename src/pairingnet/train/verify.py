@@ -107,7 +107,7 @@ def collect_joins(collection: Collection, method: RingMethod, candidates: int) -
     for place, (a, b) in enumerate(sorted(asked)):
         # Neighbours that share too little contour to be among the true pairs are right where they lie right.
         true = collection.lies(features[a].id, features[b].id)
-        for fit in method.fits(features[a], features[b])[1]:
+        for fit in method.fits(features[a], features[b]):
             fits.append(fit)
             missing.append(float("nan") if true is None else _missing_gap(true, features[a], features[b], fit))
             pair_of.append(place)
