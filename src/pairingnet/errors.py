@@ -4,6 +4,7 @@
     ├── ImageError        a file cannot be read as a picture
     ├── NoFragmentError   a picture was read, and no fragment was found in it
     ├── CollectionError   a collection or run folder is missing, broken or made with other settings
+    │   └── DamagedFileError   a stored file is not what was written
     ├── TruthError        a file with true poses cannot be understood
     └── SettingsError     an unknown setting, or a value out of its range
 
@@ -34,6 +35,10 @@ class NoFragmentError(PairingNetError):
 
 class CollectionError(PairingNetError):
     """A collection or run folder is missing, broken or made with other settings."""
+
+
+class DamagedFileError(CollectionError):
+    """A stored file is not what was written."""
 
 
 class TruthError(PairingNetError):
