@@ -43,7 +43,15 @@ from pairingnet.match.weights import SHIPPED
 from pairingnet.prepare.collect import PrepareJob, left_out_of, prepare_collection, refuse_other_scans, remarks_of
 from pairingnet.review.results import store_results
 from pairingnet.settings import as_dict, solve_settings
-from pairingnet.stages import compute_features, match_pairs, pairs_to_match, source_of, statistics_of, step_of
+from pairingnet.stages import (
+    compute_features,
+    match_pairs,
+    pairs_to_match,
+    source_of,
+    statistics_of,
+    step_of,
+    stored_in,
+)
 from pairingnet.types import Assembly, Decisions, PairMatch
 
 _NO_SETTINGS = ("weights", "first_filter", "first_filter_keep")  # but remembered with them
@@ -104,12 +112,13 @@ def solve(
         collection = prepared.collection
         manifest.note("pieces", "", prepared.files)
         made_of = _made_of(run, chosen)
-        if manifest.is_current("results", made_of):
+        if manifest.is_current("results", made_of) and manifest.is_whole("features", "joins"):
             return _solution(run, people, news=False)
 
         source = source_of(collection, weights, run, device)
         features = compute_features(collection, source, jobs)
         statistics, source = statistics_of(features, source)
+        manifest.note("features", source.fingerprint, stored_in(features, source))
         features = [statistics.applied_to(each) for each in features]
         asked = pairs_to_match(features, source, settings, run, manifest)
         if first_filter is not None:

@@ -27,7 +27,7 @@ from pairingnet.match.many import Source, match_many, method_of
 from pairingnet.match.registered import RegisteredPairs
 from pairingnet.match.ring import Registered, RingFeatures
 from pairingnet.match.statistics import CollectionStatistics, collection_statistics, read_statistics, write_statistics
-from pairingnet.match.store import read_features, write_features
+from pairingnet.match.store import feature_path, read_features, write_features
 from pairingnet.match.weights import load_model
 from pairingnet.prepare.load import load_fragments
 from pairingnet.prepare.strip import working_step
@@ -74,6 +74,11 @@ def statistics_of(features: Sequence[RingFeatures], source: Source) -> tuple[Col
         known = collection_statistics(method_of(source), features, mark)
         write_statistics(source.statistics, known)
     return known, replace(source, fingerprint=mark)
+
+
+def stored_in(features: Sequence[RingFeatures], source: Source) -> list[Path]:
+    """The files that hold features and statistics."""
+    return [source.statistics, *(feature_path(source.features, each.id) for each in features)]
 
 
 def find_candidates(features: Sequence[RingFeatures], source: Source, most: int) -> Candidates:

@@ -21,13 +21,15 @@ from pairingnet.io.fingerprint import fingerprint, fingerprint_of_bytes
 Arrays = dict[str, NDArray[Any]]
 
 SUFFIX = ".safetensors"
+_ABOUT = "about"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], made_of: str) -> None:
     """Store arrays whole, with the fingerprint of what they were made of."""
     own = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
-    told = {"made_of": made_of, "checksum": _checksum(own, made_of)}
-    write_whole(path, lambda file: file.write_bytes(save(own, told)))
+    # In one entry: several are written in any order, and the same arrays would not always give the same bytes.
+    about = json.dumps({"made_of": made_of, "checksum": _checksum(own, made_of)})
+    write_whole(path, lambda file: file.write_bytes(save(own, {_ABOUT: about})))
 
 
 def read_arrays(path: Path, made_of: str | None = None) -> Arrays | None:
@@ -43,20 +45,10 @@ def read_arrays(path: Path, made_of: str | None = None) -> Arrays | None:
         return None
 
 
-def made_of(path: Path) -> str | None:
-    """What stored arrays say that they were made of, without a look at them; None where there are none."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            return str(_metadata(head + file.read(min(int.from_bytes(head, "little"), 1 << 20)))["made_of"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _metadata(data: bytes) -> dict[str, str]:
     length = int.from_bytes(data[:8], "little")
-    told: dict[str, str] = json.loads(data[8 : 8 + length])["__metadata__"]
-    return told
+    about: dict[str, str] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_ABOUT])
+    return about
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]], made_of: str) -> str:

@@ -9,7 +9,6 @@ Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +21,8 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import as_lines, write_array, write_json
-from pairingnet.io.fingerprint import fingerprint, fingerprint_of_file
+from pairingnet.io.files import as_lines, read_json, write_array, write_json
+from pairingnet.io.fingerprint import fingerprint_of_file
 from pairingnet.types import FragmentRecord, TruePair
 
 VERSION = 1
@@ -135,14 +134,12 @@ def write_collection(collection: Collection, checked: bool = False) -> bool:
     content["fragments"] = [record_as_json(record) for record in collection.fragments]
     content["pairs"] = [pair_as_json(pair, span) for pair, span in zip(collection.pairs, spans, strict=True)]
     path, beside = collection.folder / FILE_NAME, collection.folder / SEAMS_NAME
-    if checked:
-        content = {"checksum": fingerprint(content), **content}
-    same_content = path.is_file() and path.read_text(encoding="utf-8") == as_lines(content)
+    same_content = not checked and path.is_file() and path.read_text(encoding="utf-8") == as_lines(content)
     if same_content and (not len(seams) or _stored(beside, seams)):
         return False
     if len(seams):
         write_array(beside, seams)
-    write_json(path, content)
+    write_json(path, content, checked)
     return True
 
 
@@ -183,23 +180,17 @@ def pair_as_json(pair: TruePair, span: tuple[int, int]) -> dict[str, Any]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         raise CollectionError(
             f"There is no {FILE_NAME} in {path.parent}.",
             "Make one with 'pairingnet tear' (from pictures) or 'pairingnet prepare' (from scans).",
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CollectionError(f"{path} is not valid JSON ({error}).", "Make the collection again.") from error
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        found = content.get("version") if isinstance(content, dict) else None
+        )
+    content = read_json(path, "Make the collection again.")
+    if content.get("version") != VERSION:
         raise CollectionError(
-            f"{path} has version {found}, this program reads version {VERSION}.",
+            f"{path} has version {content.get('version')}, this program reads version {VERSION}.",
             "Make the collection again with this version, or use the program that made it.",
         )
-    if "checksum" in content and content.pop("checksum") != fingerprint(content):
-        raise CollectionError(f"{path} is damaged: its checksum is another.", "Make the collection again.")
     return content
 
 

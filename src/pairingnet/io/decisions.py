@@ -1,30 +1,29 @@
 """`decisions.jsonl`: what people have said of joins and pieces. Lines are only ever added; the last word counts.
 
-{"when", "who", "what": "accept" | "reject" | "lock" | "clear", "source", "target", "target_from_source", "model",
- "fingerprints", "checksum"}                          fingerprints: of both pieces' images, which outlive their names
-{"when", "who", "what": "exclude" | "include", "source", "checksum"}   source: an id, or a pattern of ids
+{"checksum", "when", "who", "what": "accept" | "reject" | "lock" | "clear", "source", "target", "target_from_source",
+ "model", "fingerprints"}                                              of both pieces' images, which outlive their names
+{"checksum", "when", "who", "what": "exclude" | "include", "source"}   source: an id, or a pattern of ids
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines
-from pairingnet.io.fingerprint import fingerprint, fingerprint_of_bytes
+from pairingnet.io.files import append_lines, as_checked_line, read_checked_lines
+from pairingnet.io.fingerprint import fingerprint_of_bytes
 from pairingnet.types import Decisions, PairMatch
 
 WORDS = ("accept", "reject", "lock", "clear")
 _OF_PIECES = ("exclude", "include")
-_CHECKSUM = 12
 
 
 @dataclass(frozen=True)
@@ -58,32 +57,36 @@ def append_decision(path: Path, decision: Decision) -> None:
             "model": decision.model,
             "fingerprints": list(decision.fingerprints),
         }
-    append_lines(path, [json.dumps({**line, "checksum": fingerprint(line)[:_CHECKSUM]})])
+    append_lines(path, [as_checked_line(line)])
 
 
 def read_decisions(path: Path) -> list[Decision]:
     """All decisions in their order. A line that was cut off while it was written was never said."""
-    if not path.is_file():
-        return []
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        if not line.rstrip().endswith("}"):  # cut off; before the next one is added, it gets its end of line
-            continue
-        try:
-            found.append(_decision(line))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            # The word of a person is not to be passed over in silence.
-            raise CollectionError(
-                f"Line {number} of {path} is no decision ({error}).",
-                "Get the file from a backup, or mend the line (without its checksum), or remove it.",
-            ) from error
-    return found
+    stored = read_checked_lines(path, checked=False)
+    # The word of a person is not to be passed over in silence; only what was never acknowledged is.
+    damaged = stored.damaged[:-1] if stored.ends_early else stored.damaged
+    whole = [number for number in damaged if not _was_cut_off(path, number)]
+    if whole:
+        raise _no_decision(path, f"line {whole[0]} is damaged")
+    try:
+        return [_decision(entry) for entry in stored.entries]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _no_decision(path, str(error)) from error
 
 
-def _decision(line: str) -> Decision:
-    content = json.loads(line)
-    if "checksum" in content and content.pop("checksum") != fingerprint(content)[:_CHECKSUM]:
-        raise ValueError("its checksum is another")
+def _was_cut_off(path: Path, number: int) -> bool:
+    """Whether a line has no end of its own: it got one when the next decision was added."""
+    return not path.read_bytes().split(b"\n")[number - 1].rstrip().endswith(b"}")
+
+
+def _no_decision(path: Path, why: str) -> CollectionError:
+    return CollectionError(
+        f"{path} holds something that is no decision ({why}).",
+        "Get it from a backup, or mend the line (without its checksum), or remove the line.",
+    )
+
+
+def _decision(content: Mapping[str, Any]) -> Decision:
     if content["what"] not in (*WORDS, *_OF_PIECES):
         raise ValueError(f"'{content['what']}' is none")
     pose = content.get("target_from_source")

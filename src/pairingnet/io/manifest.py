@@ -6,14 +6,13 @@ is made again; so a damaged file is as good as a missing one. Readers that canno
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pairingnet.errors import CollectionError
-from pairingnet.io.files import write_json
-from pairingnet.io.fingerprint import fingerprint, fingerprint_of_file
+from pairingnet.io.files import read_json, write_json
+from pairingnet.io.fingerprint import fingerprint_of_file
 
 _VERSION = 1
 
@@ -27,8 +26,11 @@ class Manifest:
 
     def is_current(self, stage: str, made_of: str) -> bool:
         """Whether a stage was made of just that, and its files are whole."""
-        noted = self._stages.get(stage)
-        return noted is not None and noted["made_of"] == made_of and not self._damaged(stage)
+        return self.made_of(stage) == made_of and self.is_whole(stage)
+
+    def is_whole(self, *stages: str) -> bool:
+        """Whether stages were done, and all their files are what was written."""
+        return all(stage in self._stages and not self._damaged(stage) for stage in stages)
 
     def note(self, stage: str, made_of: str, files: Iterable[Path]) -> None:
         """A stage is done; these are its files."""
@@ -37,8 +39,7 @@ class Manifest:
         if self._stages.get(stage) == noted:
             return
         self._stages[stage] = noted
-        content = {"version": _VERSION, "stages": self._stages}
-        write_json(self._path, {**content, "checksum": fingerprint(content)})
+        write_json(self._path, {"version": _VERSION, "stages": dict(sorted(self._stages.items()))}, checked=True)
 
     def drop_damaged(self, stage: str) -> None:
         """Remove files of a stage that are not what was written, so that they are made again."""
@@ -70,11 +71,8 @@ class Manifest:
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """The stages as they were noted; none where the manifest is missing or damaged: then all is made again."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        checksum = content.pop("checksum")
-        if content["version"] != _VERSION or checksum != fingerprint(content):
-            return {}
-        stages: dict[str, dict[str, Any]] = content["stages"]
-        return stages
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        content = read_json(path, checked=True)
+    except CollectionError:
         return {}
+    stages: dict[str, dict[str, Any]] = content["stages"] if content["version"] == _VERSION else {}
+    return stages

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pairingnet.errors import CollectionError
+from pairingnet.errors import CollectionError, DamagedFileError
 from pairingnet.io.collection import FILE_NAME
-from pairingnet.io.files import write_json
-from pairingnet.io.fingerprint import fingerprint
+from pairingnet.io.files import read_json, write_json
 from pairingnet.io.images import image_files
 from pairingnet.settings import differences
-
-_CHECKSUM = "checksum"
 
 
 def named_files(folder: Path, out: Path) -> dict[str, Path]:
@@ -69,7 +65,7 @@ def remember_settings(out: Path, stage: str, settings: Mapping[str, Any]) -> Non
             f"{out} holds a collection that was made in another way.",
             "Choose a new folder, so that nothing is lost.",
         )
-    write_json(path, {**settings, _CHECKSUM: fingerprint(settings)})
+    write_json(path, settings, checked=True)
 
 
 def settings_then(out: Path, stage: str) -> dict[str, Any]:
@@ -77,16 +73,12 @@ def settings_then(out: Path, stage: str) -> dict[str, Any]:
     path = out / stage / "settings.json"
     if not path.is_file():
         raise CollectionError(f"{out} is no finished run.", "Run 'pairingnet solve' first.")
-    settings = _settings_in(path)
-    if settings is None:
-        raise CollectionError(f"{path} is damaged.", "Run 'pairingnet solve' again, with the settings of the run.")
-    return settings
+    return read_json(path, "Run 'pairingnet solve' again, with the settings of the run.")
 
 
 def _settings_in(path: Path) -> dict[str, Any] | None:
     """Settings as they were noted; None where the note is damaged."""
     try:
-        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return settings if settings.pop(_CHECKSUM, None) in (None, fingerprint(settings)) else None
-    except (OSError, ValueError, AttributeError):
+        return read_json(path)
+    except DamagedFileError:
         return None

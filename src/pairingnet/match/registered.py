@@ -6,14 +6,11 @@ damaged or cut off do not count, and their pairs are registered again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines, write_whole
-from pairingnet.io.fingerprint import fingerprint
+from pairingnet.io.files import append_lines, as_checked_line, read_checked_lines, write_whole
 from pairingnet.match.ring import Registered, Registration
 
 Key = tuple[str, str, bool]  # fingerprints of the source's and the target's features; whether they count as worn
@@ -46,27 +43,15 @@ def _line(key: Key, registered: Registered) -> str:
         [p.target_from_source.angle_rad, p.target_from_source.x_px, p.target_from_source.y_px, p.support, p.overlap]
         for p in registered.poses
     ]
-    content = {"made_of": key[:2], "worn": key[2], "alike": registered.alike, "poses": poses}
-    return json.dumps({**content, "checksum": fingerprint(content)[:_CHECKSUM]}, separators=(",", ":"))
-
-
-_CHECKSUM = 12
+    return as_checked_line({"made_of": key[:2], "worn": key[2], "alike": registered.alike, "poses": poses})
 
 
 def _read(path: Path) -> tuple[dict[Key, Registered], int]:
     """What is known, and how many lines that took."""
-    if not path.is_file():
-        return {}, 0
+    stored = read_checked_lines(path)
     known: dict[Key, Registered] = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in lines:
-        try:
-            content: dict[str, Any] = json.loads(line)
-            if content.pop("checksum") != fingerprint(content)[:_CHECKSUM]:
-                continue
-            source, target = content["made_of"]
-            poses = tuple(Registration(Rigid2D(*pose[:3]), *pose[3:]) for pose in content["poses"])
-            known[source, target, content["worn"]] = Registered(poses, content["alike"], content["worn"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return known, len(lines)
+    for entry in stored.entries:
+        source, target = entry["made_of"]
+        poses = tuple(Registration(Rigid2D(*pose[:3]), *pose[3:]) for pose in entry["poses"])
+        known[source, target, entry["worn"]] = Registered(poses, entry["alike"], entry["worn"])
+    return known, len(stored.entries) + len(stored.damaged)
