@@ -8,6 +8,7 @@ OUT/collection.json                 all files together, written last
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,13 +18,14 @@ from pathlib import Path
 
 from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
-from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
+from pairingnet.errors import CollectionError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
-from pairingnet.io.files import write_whole
-from pairingnet.io.images import MAX_PIXELS, write_jpeg, write_png
-from pairingnet.io.resume import named_files, remember_settings
-from pairingnet.prepare.files import prepared_pages
+from pairingnet.io.files import write_json, write_whole
+from pairingnet.io.images import MAX_PIXELS, write_fragment, write_jpeg
+from pairingnet.io.resume import named_scans, remember_settings
+from pairingnet.prepare.copies import exact_copies, pixel_mark
+from pairingnet.prepare.files import fault_of_file, prepared_pages
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.scan import Prepared
 from pairingnet.prepare.sheets import contact_sheet, outline_overlay
@@ -31,6 +33,7 @@ from pairingnet.settings import as_dict
 from pairingnet.types import Fragment, FragmentRecord
 
 _SHEET_FRAGMENTS = 96
+_NOT_READ = "not_read.json"
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,24 @@ def prepare_collection(
     A collection that has got its truth since is not written over. With `store` False none is written at all:
     the caller adds the truth and writes it. What lies in `leave_out` (or in `out`) is no scan.
     """
-    files = named_files(scans, leave_out or out)
+    named = named_scans(scans, leave_out or out)
+    files = named.files
     remember_settings(out, "prepared", as_dict(job.settings))
     if store:
         _keep_truth(out)
     missing = [(name, path) for name, path in files.items() if _state(path) != _good_state_then(out, name)]
     run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
     each = [read_collection(out / "prepared" / name) for name in files]
-    bad_files = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    problems = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    bad_files = (*problems, *named.refused)
+    write_json(out / "prepared" / _NOT_READ, {"files": list(named.refused)})
     found = [record for part in each for record in part.fragments]
     if not found:
         raise NoFragmentError(f"No fragment was found in {scans}: {bad_files[0]}", "Mend the files and try again.")
-    fragments = tuple(record for record in found if not _matches(record.id, job.exclude))
+    wanted = [record for record in found if not _matches(record.id, job.exclude)]
+    marks = {name: mark for part in each for name, mark in part.made_by.get("marks", {}).items()}
+    copies = exact_copies({record.id: marks.get(record.id, record.id) for record in wanted})
+    fragments = tuple(record for record in wanted if record.id not in copies)
     if not fragments:
         raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
     made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
@@ -84,7 +93,8 @@ def prepare_collection(
         sheet = contact_sheet(load_fragment(collection, record.id) for record in first)
         write_jpeg(out / "contact_sheet.jpg", sheet)
     remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
-    remarks += [f"{record.id} was left out: excluded" for record in found if record not in fragments]
+    remarks += [f"{record.id} was left out: excluded" for record in found if record not in wanted]
+    remarks += [f"{copy} was left out: it is an exact copy of {name}" for copy, name in copies.items()]
     done_now = sum(1 for name, _ in missing if not read_collection(out / "prepared" / name).made_by["problem"])
     return PreparedResult(collection, done_now, tuple(remarks), bad_files)
 
@@ -92,7 +102,17 @@ def prepare_collection(
 def problems_of(out: Path) -> tuple[str, ...]:
     """What was wrong with the files that gave nothing."""
     each = [read_collection(path.parent) for path in sorted((out / "prepared").glob(f"*/{FILE_NAME}"))]
-    return tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    problems = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    return (*problems, *_not_read(out))
+
+
+def _not_read(out: Path) -> list[str]:
+    """What was said of files that are not read."""
+    try:
+        told = json.loads((out / "prepared" / _NOT_READ).read_text(encoding="utf-8"))
+        return [str(line) for line in told["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _matches(fragment_id: str, patterns: Sequence[str]) -> bool:
@@ -112,31 +132,37 @@ def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
     _forget(out, name)
     records: list[FragmentRecord] = []
     remarks: list[str] = []
+    marks: dict[str, str] = {}
     problem = ""
     state = _state(path)
     try:
-        records, remarks = _fragments_of(name, path, out, job)
-    except (ImageError, NoFragmentError) as error:
-        problem = str(error)
-    made_by = {"file": state, "remarks": remarks, "problem": problem}
+        records, remarks, marks = _fragments_of(name, path, out, job)
+    except Exception as error:
+        problem = fault_of_file(path, error)
+    made_by = {"file": state, "remarks": remarks, "problem": problem, "marks": marks}
     write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by))
 
 
-def _fragments_of(name: str, path: Path, out: Path, job: PrepareJob) -> tuple[list[FragmentRecord], list[str]]:
+def _fragments_of(
+    name: str, path: Path, out: Path, job: PrepareJob
+) -> tuple[list[FragmentRecord], list[str], dict[str, str]]:
+    """What a file shows, stored: a line for each fragment, remarks, and marks of the fragments' pixels."""
     records: list[FragmentRecord] = []
     remarks: list[str] = []
+    marks: dict[str, str] = {}
     for page_name, image, found in prepared_pages(name, path, job.settings, job.max_pixels):
         records += [_store(fragment, name, out) for fragment in found.fragments]
+        marks |= {fragment.id: pixel_mark(fragment) for fragment in found.fragments}
         remarks += _remarks(found)
         if found.fragments:
             overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
             write_whole(out / "overlays" / f"{page_name}.jpg", partial(write_jpeg, pixels=overlay))
-    return records, remarks
+    return records, remarks, marks
 
 
 def _store(fragment: Fragment, source: str, out: Path) -> FragmentRecord:
     image = f"fragments/{fragment.id}.png"
-    write_whole(out / image, partial(write_png, pixels=fragment.rgba, dpi=fragment.dpi))
+    write_whole(out / image, partial(write_fragment, pixels=fragment.pixels, alpha=fragment.alpha, dpi=fragment.dpi))
     return FragmentRecord(
         fragment.id,
         image,
@@ -155,7 +181,10 @@ def _remarks(found: Prepared) -> Sequence[str]:
 
 def _state(path: Path) -> list[int]:
     """Size and time of a file: it is prepared again when they change."""
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError:  # it is gone, or was never there: to read it says why
+        return []
     return [status.st_size, status.st_mtime_ns]
 
 
