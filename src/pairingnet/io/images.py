@@ -108,9 +108,11 @@ def write_fragment(path: Path, pixels: Pixels, alpha: Pixels, dpi: float | None 
         if dpi is not None:
             file.write(_png_density(dpi))
         for rows in _strips(alpha.shape):
-            lines = np.dstack([pixels[rows], alpha[rows]]).reshape(-1, 4 * width)
-            filtered = np.pad(lines, ((0, 0), (1, 0)))  # each line begins with the number of its filter: 0, none
-            file.write(_png_chunk(b"IDAT", packed.compress(filtered.tobytes())))
+            samples = np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels[rows]), cv2.COLOR_RGB2RGBA))
+            samples[..., 3] = alpha[rows]
+            # Each line begins with the number of its filter: 0, none.
+            lines = np.pad(samples.reshape(-1, 4 * width), ((0, 0), (1, 0)))
+            file.write(_png_chunk(b"IDAT", packed.compress(lines.tobytes())))
         file.write(_png_chunk(b"IDAT", packed.flush()))
         file.write(_png_chunk(b"IEND", b""))
 
@@ -342,9 +344,10 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
 
 
 def _in_order_of_colours(array: NDArray[Any]) -> None:
-    """Red, green, blue in place, where OpenCV gave blue, green, red: (H, W, 3 or more)."""
+    """Red, green, blue in place, where OpenCV gave blue, green, red: (H, W, 3 or 4)."""
+    code = cv2.COLOR_BGRA2RGBA if array.shape[2] == 4 else cv2.COLOR_BGR2RGB
     for rows in _strips(array.shape):
-        array[rows, :, :3] = array[rows, :, 2::-1]
+        array[rows] = cv2.cvtColor(array[rows], code)
 
 
 def _upright(array: Pixels, orientation: int) -> Pixels:
