@@ -194,7 +194,7 @@ def _good_state_then(out: Path, name: str) -> list[int] | None:
         made_by = read_collection(out / "prepared" / name).made_by
     except PairingNetError:
         return None
-    return None if made_by["problem"] else list(made_by["file"])
+    return None if made_by.get("problem", "unknown") else list(made_by.get("file", ()))
 
 
 def _forget(out: Path, name: str) -> None:
