@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from pairingnet.config import PrepareSettings
 from pairingnet.errors import ImageError
-from pairingnet.io import images
+from pairingnet.io import images, png
 from pairingnet.io.images import MAX_PAGES, MAX_SIDE, read_image, read_pages, write_fragment
 from pairingnet.prepare import contour, large, scan
 from pairingnet.prepare.contour import trace_contour
@@ -54,6 +54,7 @@ LAYOUTS = [
     *((name, "RGB", {}) for name in ("a.jpg", "a.webp")),
     ("a.webp", "RGBA", {"lossless": True}),
     ("a.jpg", "L", {}),
+    ("a.webp", "L", {}),
     ("a.jpg", "RGB", {"progressive": True}),
     *(("a.tif", "RGB", {"compression": kind}) for kind in ("tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits")),
     ("a.tif", "1", {"compression": "group4"}),
@@ -94,7 +95,7 @@ def test_large_sixteen_bits(tmp_path: Path, picture: Pixels, monkeypatch: pytest
     for name in ("a.tif", "a.png"):
         assert cv2.imwrite(str(tmp_path / name), deep[..., ::-1])
         monkeypatch.setattr(images, "LARGE", 100)
-        assert (read_image(tmp_path / name).pixels == picture).all()
+        assert np.array_equal(read_image(tmp_path / name).pixels, picture)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -105,6 +106,28 @@ def test_large_files_that_are_cut_short_are_noticed(tmp_path: Path, picture: Pix
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
     with pytest.raises(ImageError, match=rf"a\.{kind}"):
         read_image(path)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_every_filter_of_png(picture: Pixels, monkeypatch: pytest.MonkeyPatch, mode: str, kind: int) -> None:
+    """Rows filtered by hand, with all filters, in blocks of a few rows."""
+    samples = np.asarray(Pillow.fromarray(picture).convert(mode)).reshape(240, 320, -1).astype(int)
+    step = samples.shape[2]
+    rows = samples.reshape(240, -1)
+    up = np.vstack([np.zeros_like(rows[:1]), rows[:-1]])
+    left, corner = (np.pad(array, ((0, 0), (step, 0)))[:, :-step] for array in (rows, up))
+    paeth = left + up - corner
+    near = np.stack([abs(paeth - left), abs(paeth - up), abs(paeth - corner)]).argmin(axis=0)
+    guesses = [np.zeros_like(rows), left, up, (left + up) // 2, np.choose(near, [left, up, corner])]
+    kinds = (np.arange(240) + kind) % 5
+    filtered = np.stack([(rows - guess) & 255 for guess in guesses])[kinds, np.arange(240)].astype(np.uint8)
+    lines = np.hstack([kinds[:, None].astype(np.uint8), filtered]).tobytes()
+    header = struct.pack(">IIBBBBB", 320, 240, 8, {1: 0, 2: 4, 3: 2, 4: 6}[step], 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")]
+    data = b"".join(struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts)
+    monkeypatch.setattr(png, "_BLOCK", 5000)
+    assert np.array_equal(png.read_rows(io.BytesIO(b"\x89PNG\r\n\x1a\n" + data)), samples)
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -209,12 +209,12 @@ def test_nothing_odd_stops_the_others(tmp_path: Path) -> None:
 
 
 def test_an_unexpected_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pairingnet.prepare import files
+    from pairingnet.prepare import files, scan
 
     scans = tmp_path / "scans"
     piece(scans / "a.png", 1)
     piece(scans / "b.png", 2)
-    prepare = files.prepare_image
+    prepare = scan.prepare_image
 
     def failing(image: object, name: str, settings: PrepareSettings) -> object:
         if name == "a":

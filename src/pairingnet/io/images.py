@@ -28,6 +28,7 @@ from PIL import Image as Pillow
 from PIL import ImageCms, ImageOps, UnidentifiedImageError
 
 from pairingnet.errors import ImageError, printable
+from pairingnet.io.png import read_rows
 from pairingnet.io.walk import walk_pictures
 from pairingnet.types import Image, Pixels
 
@@ -259,7 +260,7 @@ class _Layout:
     pixels: int
     alpha: bool
     deep_tiff: bool
-    progressive: bool
+    in_passes: bool
     strip_px: int
 
     @classmethod
@@ -275,23 +276,35 @@ class _Layout:
             width * height,
             "A" in file.getbands() or "transparency" in file.info,
             _is_deep_tiff(file),
-            bool(file.info.get("progressive")),
+            bool(file.info.get("progressive") or file.info.get("interlace")),
             strip,
         )
 
-    def memory(self) -> int:
-        """Bytes that OpenCV takes to read it, beside those of the file."""
-        result = 4 if self.alpha else 3
+    def reader(self) -> str:
+        """Who reads a very large page of this layout; "" for none."""
         if self.deep_tiff:
-            return self.pixels * (2 * (1 if self.mode.startswith("I") else 4) + result)
-        whole = {"JPEG": 6 if self.progressive else 0, "WEBP": 8}.get(self.format, 0)
-        return self.pixels * (result + whole) + 4 * self.strip_px
-
-    def is_simple(self) -> bool:
-        """Whether OpenCV reads it as Pillow does."""
+            return "deep tiff"
+        if self.mode in ("1", "L", "P") and not self.alpha:
+            return "pillow"  # one byte a pixel
+        if self.format == "PNG":
+            masked = self.alpha and self.mode not in ("LA", "RGBA")
+            return "" if self.in_passes or masked or self.mode == "P" else "rows"
         if self.alpha:
-            return self.mode in ("LA", "RGBA") and self.format in ("PNG", "WEBP")
-        return self.mode in ("1", "L", "P", "RGB", "CMYK") or (self.format == "PNG" and self.mode.startswith("I"))
+            return "opencv" if (self.format, self.mode) == ("WEBP", "RGBA") else ""
+        return "opencv" if self.mode in ("RGB", "CMYK") else ""
+
+    def memory(self, size: int, page: int) -> int:
+        """Bytes that it takes to read it from a file of `size` bytes."""
+        result = 4 if self.alpha else 3
+        reader = self.reader()
+        if reader == "pillow":
+            return self.pixels * (1 + result)
+        if reader == "rows":
+            return self.pixels * (result + (1 if self.mode == "LA" else 0))
+        if reader == "deep tiff":
+            return size + self.pixels * (2 * 2 * (1 if self.mode.startswith("I") else 4) + result)
+        whole = {"JPEG": 6 if self.in_passes else 0, "WEBP": 8, "TIFF": result if page else 0}.get(self.format, 0)
+        return size + self.pixels * (result + whole) + 4 * self.strip_px
 
 
 def _decode_page(file: Pillow.Image, path: Path, page: int) -> Image:
@@ -315,39 +328,61 @@ def _decode_page(file: Pillow.Image, path: Path, page: int) -> Image:
 def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) -> tuple[Pixels, Pixels | None]:
     """Pixels (H, W, 3) and alpha (H, W) of a page that Pillow would need four times the memory for."""
     width, height = file.size
-    size = path.stat().st_size
-    if not (layout.deep_tiff or layout.is_simple()):
+    reader = layout.reader()
+    if not reader:
+        passes = ", in several passes" if layout.in_passes else ""
         raise ImageError(
             f"{path} has more than {LARGE / 1e6:.0f} megapixels ({width} x {height}) in a layout that is read up to "
-            f"there only ({layout.format}, {layout.mode}).",
-            "Save it as PNG or TIFF in RGB with 8 bits a channel, masked ones as PNG.",
+            f"there only ({layout.format}, {layout.mode}{passes}).",
+            "Save it as PNG or TIFF in RGB with 8 bits a channel, not interlaced; masked ones as PNG.",
         )
-    if size + layout.memory() > MEMORY:
-        takes = _gigabytes(size + layout.memory())
-        raise ImageError(f"{path} ({width} x {height} pixels, {layout.format}) takes {takes}, {_MOST}.", _SMALLER)
-    if layout.deep_tiff:
+    takes = layout.memory(path.stat().st_size, page)
+    if takes > MEMORY:
+        what = f"{width} x {height} pixels, {layout.format}{', progressive' if layout.in_passes else ''}"
+        raise ImageError(f"{path} ({what}) takes {_gigabytes(takes)}, {_MOST}.", _SMALLER)
+    if reader == "deep tiff":
         return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
     orientation = 1 if layout.format == "TIFF" else int(file.getexif().get(_ORIENTATION, 1))
+    if reader == "pillow":
+        orientation = int(file.getexif().get(_ORIENTATION, 1))
+        array = _read_by_pillow(file)
+    elif reader == "rows":
+        with path.open("rb") as opened:
+            array = read_rows(opened)
+    else:
+        array = _read_by_opencv(path, layout, page)
+    if set(array.shape[:2]) != {width, height}:
+        raise ValueError("it has another size than it says")
+    array = _upright(array, orientation)
+    if array.shape[2] < 3:
+        return _split(array)
+    return array[..., :3], array[..., 3] if layout.alpha else None
+
+
+def _read_by_pillow(file: Pillow.Image) -> Pixels:
+    """A page of one byte a pixel as (H, W, 3)."""
+    file.load()
+    width, height = file.size
+    array = np.empty((height, width, 3), dtype=np.uint8)
+    for rows in _strips(array.shape):
+        part = file.crop((0, rows.start, width, min(rows.stop, height)))
+        array[rows] = np.asarray(part.convert("RGB"))
+    return array
+
+
+def _read_by_opencv(path: Path, layout: _Layout, page: int) -> Pixels:
     flags = cv2.IMREAD_UNCHANGED if layout.alpha else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     data = np.fromfile(path, dtype=np.uint8)
-    if layout.format == "TIFF":
+    if page:
         found, several = cv2.imdecodemulti(data, flags, range=(page, page + 1))
         decoded = several[0] if found and several else None
     else:
         decoded = cv2.imdecode(data, flags)
-    del data
-    if decoded is None or decoded.dtype != np.uint8 or set(decoded.shape[:2]) != {width, height}:
+    if decoded is None or decoded.dtype != np.uint8:
         raise ValueError("it cannot be decoded")
-    array = _upright(np.asarray(decoded, dtype=np.uint8), orientation)
+    array = np.asarray(decoded, dtype=np.uint8)
     _in_order_of_colours(array)
-    return array[..., :3], array[..., 3] if layout.alpha else None
-
-
-def _in_order_of_colours(array: NDArray[Any]) -> None:
-    """Red, green, blue in place, where OpenCV gave blue, green, red: (H, W, 3 or 4)."""
-    code = cv2.COLOR_BGRA2RGBA if array.shape[2] == 4 else cv2.COLOR_BGR2RGB
-    for rows in _strips(array.shape):
-        array[rows] = cv2.cvtColor(array[rows], code)
+    return array
 
 
 def _upright(array: Pixels, orientation: int) -> Pixels:
@@ -363,6 +398,13 @@ def _strips(shape: tuple[int, ...]) -> Iterator[slice]:
     """Rows of a large array, some at a time."""
     step = max(1, _STRIP_PX // max(shape[1], 1))
     return (slice(first, first + step) for first in range(0, shape[0], step))
+
+
+def _in_order_of_colours(array: NDArray[Any]) -> None:
+    """Red, green, blue in place, where OpenCV gave blue, green, red: (H, W, 3 or 4)."""
+    code = cv2.COLOR_BGRA2RGBA if array.shape[2] == 4 else cv2.COLOR_BGR2RGB
+    for rows in _strips(array.shape):
+        array[rows] = cv2.cvtColor(array[rows], code)
 
 
 def _is_deep_tiff(file: Pillow.Image) -> bool:
