@@ -149,7 +149,7 @@ def test_a_fragment_written_in_rows_is_the_same(
     assert (tmp_path / "in_rows.png").read_bytes() != (tmp_path / "at_once.png").read_bytes()
     for name in ("at_once.png", "in_rows.png"):
         read = read_image(tmp_path / name)
-        assert (read.pixels == picture).all() and (read.alpha == alpha).all()
+        assert np.array_equal(read.pixels, picture) and read.alpha is not None and np.array_equal(read.alpha, alpha)
         assert read.dpi == pytest.approx(300, abs=0.1)
     with Pillow.open(tmp_path / "in_rows.png") as file:
         file.verify()  # checksums

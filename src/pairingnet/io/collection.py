@@ -23,7 +23,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import as_lines, write_array, write_json
+from pairingnet.io.files import MALFORMED, as_lines, write_array, write_json
 from pairingnet.io.names import fault_of_id, fault_of_image, is_text
 from pairingnet.types import FragmentRecord, TruePair
 
@@ -115,7 +115,7 @@ def read_collection(folder: str | Path) -> Collection:
         made_by = dict(content.get("made_by", {}))
     except KeyError as error:
         raise CollectionError(f"{path} lacks the field {error}.", "See docs/formats.md.") from error
-    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise CollectionError(f"{path} has a bad value: {error}.", "See docs/formats.md.") from error
     _check_ids(path, fragments, pairs)
     return Collection(folder, fragments, pairs, limits, sources, made_by)
@@ -183,7 +183,7 @@ def _content(path: Path) -> dict[str, Any]:
             f"There is no {FILE_NAME} in {path.parent}.",
             "Make one with 'pairingnet tear' (from pictures) or 'pairingnet prepare' (from scans).",
         ) from None
-    except (ValueError, RecursionError) as error:
+    except MALFORMED as error:
         raise CollectionError(f"{path} is not valid JSON ({error}).", "Make the collection again.") from error
     if not isinstance(content, dict) or content.get("version") != VERSION:
         found = content.get("version") if isinstance(content, dict) else None

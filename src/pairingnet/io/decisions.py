@@ -16,7 +16,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines
+from pairingnet.io.files import MALFORMED, append_lines
 from pairingnet.types import Decisions, PairMatch
 
 WORDS = ("accept", "reject", "lock", "clear")
@@ -58,14 +58,17 @@ def read_decisions(path: Path) -> list[Decision]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             told = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
         try:
             pose = told["target_from_source"]
             transform = None if pose is None else Rigid2D.from_matrix(pose)
             others = {name: str(told.get(name, "")) for name in ("who", "when", "model")}
-            found.append(Decision(told["what"], told["source"], told["target"], transform, **others))
-        except (KeyError, TypeError, ValueError) as error:
+            what, source, target = told["what"], told["source"], told["target"]
+            if not all(isinstance(word, str) for word in (what, source, target)):
+                raise ValueError("what, source and target are text")
+            found.append(Decision(what, source, target, transform, **others))
+        except MALFORMED as error:
             # The word of a person is not to be passed over in silence.
             raise CollectionError(
                 f"Line {number} of {path} is no decision ({error}).", "Mend the line, or remove it."

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# What reading JSON raises where it says other things than were expected.
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a neighbour of `path`, then put it in place in one step."""

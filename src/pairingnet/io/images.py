@@ -342,15 +342,16 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
         raise ImageError(f"{path} ({what}) takes {_gigabytes(takes)}, {_MOST}.", _SMALLER)
     if reader == "deep tiff":
         return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
-    orientation = 1 if layout.format == "TIFF" else int(file.getexif().get(_ORIENTATION, 1))
+    # Not `file.getexif()`: that of PNG reads all pixels first, to see what comes after them.
+    orientation = int(Pillow.Image.getexif(file).get(_ORIENTATION, 1))
     if reader == "pillow":
-        orientation = int(file.getexif().get(_ORIENTATION, 1))
         array = _read_by_pillow(file)
     elif reader == "rows":
         with path.open("rb") as opened:
             array = read_rows(opened)
     else:
         array = _read_by_opencv(path, layout, page)
+        orientation = 1 if layout.format == "TIFF" else orientation  # it has seen to that
     if set(array.shape[:2]) != {width, height}:
         raise ValueError("it has another size than it says")
     array = _upright(array, orientation)

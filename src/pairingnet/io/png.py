@@ -99,26 +99,27 @@ def _unfilter(lines: Any, before: Any, step: int) -> bool:
         line, kind = lines[row], lines[row, 0]
         if kind > 4:
             return False
-        for x in range(1, len(line)):
-            left = np.int32(line[x - step]) if x > step else np.int32(0)
-            up = np.int32(above[x])
-            if kind == 1:
-                guess = left
-            elif kind == 2:
-                guess = up
-            elif kind == 3:
-                guess = (left + up) // 2
-            elif kind == 4:
-                corner = np.int32(above[x - step]) if x > step else np.int32(0)
-                to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
-                if to_left <= to_up and to_left <= to_corner:
-                    guess = left
-                elif to_up <= to_corner:
-                    guess = up
+        if kind == 2:
+            for x in range(1, len(line)):
+                line[x] += above[x]
+        elif kind == 1:
+            for x in range(1 + step, len(line)):
+                line[x] += line[x - step]
+        elif kind > 0:
+            for x in range(1, len(line)):
+                left = np.int32(line[x - step]) if x > step else np.int32(0)
+                up = np.int32(above[x])
+                if kind == 3:
+                    guess = (left + up) // 2
                 else:
-                    guess = corner
-            else:
-                guess = np.int32(0)
-            line[x] = np.uint8((np.int32(line[x]) + guess) & 255)
+                    corner = np.int32(above[x - step]) if x > step else np.int32(0)
+                    to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+                    if to_left <= to_up and to_left <= to_corner:
+                        guess = left
+                    elif to_up <= to_corner:
+                        guess = up
+                    else:
+                        guess = corner
+                line[x] = np.uint8((np.int32(line[x]) + guess) & 255)
         above = line
     return True
