@@ -16,7 +16,7 @@ from pairingnet.config import PrepareSettings, WearSettings
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError
 from pairingnet.io.collection import Collection, read_collection, write_collection
 from pairingnet.io.files import write_json
-from pairingnet.io.images import write_png
+from pairingnet.io.images import read_image, write_png
 from pairingnet.prepare.collect import PrepareJob, prepare_collection
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.synth.collect import tear_collection, tear_one_picture
@@ -285,7 +285,7 @@ def test_a_folder_of_scans_becomes_a_collection(scans: Path, tmp_path: Path) -> 
 def test_only_new_and_changed_scans_are_prepared(scans: Path, tmp_path: Path) -> None:
     assert prepare_collection(scans, tmp_path / "out", JOB).prepared_now == 3
     assert prepare_collection(scans, tmp_path / "out", JOB).prepared_now == 0
-    shutil.copy(scans / "piece0.png", scans / "piece3.png")
+    write_png(scans / "piece3.png", np.ascontiguousarray(read_image(scans / "piece0.png").pixels[::-1]))
     write_png(scans / "piece1.png", np.full((50, 50, 3), 9, dtype=np.uint8))
     result = prepare_collection(scans, tmp_path / "out", JOB)
     assert result.prepared_now == 1

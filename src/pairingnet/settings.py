@@ -100,7 +100,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(
             f"{path} is not valid TOML ({error}).", "Mend the file, one name = value a line."
         ) from error

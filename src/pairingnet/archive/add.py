@@ -20,13 +20,13 @@ from pairingnet.archive.catalogue import Entry, KnownFile, NewEntry, now
 from pairingnet.archive.folder import Archive
 from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
-from pairingnet.errors import CollectionError, ImageError, NoFragmentError
+from pairingnet.errors import CollectionError
 from pairingnet.geometry import perimeter
 from pairingnet.io.images import MAX_PIXELS
-from pairingnet.io.resume import named_files
+from pairingnet.io.resume import named_scans
 from pairingnet.match.ring import RingFeatures
 from pairingnet.match.weights import load_model
-from pairingnet.prepare.files import prepared_pages
+from pairingnet.prepare.files import fault_of_file, prepared_pages
 from pairingnet.prepare.strip import working_step
 from pairingnet.types import Fragment
 
@@ -76,14 +76,15 @@ def add(
     """Add the fragments in files and folders; `told` hears of each fragment when it is safely in the archive."""
     with archive.writing():
         archive.check_sizes()
-        missing = _missing(archive, inputs)
+        missing, refused = _missing(archive, inputs)
         if archive.step_px is None and missing:
             _choose_step(archive, missing, max_pixels)
         keeper = _Keeper(archive, told)
         chunks = list(enumerate(missing[first : first + _CHUNK] for first in range(0, len(missing), _CHUNK)))
         run_jobs(partial(_look_at, archive.folder, max_pixels), chunks, jobs, "adding", keeper.take)
         archive.update_index()
-    return keeper.added()
+    added = keeper.added()
+    return replace(added, bad_files=(*added.bad_files, *refused))
 
 
 def remove(archive: Archive, names: Sequence[str]) -> list[str]:
@@ -110,21 +111,24 @@ def _means(pattern: str, entry: Entry) -> bool:
     return entry.id == pattern or fnmatchcase(entry.id, pattern)
 
 
-def _missing(archive: Archive, inputs: Sequence[Path]) -> list[_Job]:
-    """Files that are new, have changed since, or gave nothing the last time."""
+def _missing(archive: Archive, inputs: Sequence[Path]) -> tuple[list[_Job], list[str]]:
+    """Files that are new, have changed since, or gave nothing the last time; and what is said of those not read."""
     known = archive.catalogue.files()
     taken = {file.name for file in known.values()}
     jobs: dict[str, _Job] = {}
+    refused: list[str] = []
     for each in inputs:
-        for wanted, path in named_files(each, archive.folder).items():
+        scans = named_scans(each, archive.folder)
+        refused += scans.refused
+        for wanted, path in scans.files.items():
             key = str(path.resolve())
             before = known.get(key)
-            if key in jobs or (before is not None and not before.problem and _state(path) == _state_then(before)):
+            if key in jobs or (before is not None and not before.problem and _is_as_then(path, before)):
                 continue
             name = before.name if before is not None else _free(wanted, taken)
             taken.add(name)
             jobs[key] = _Job(name, Path(key))
-    return list(jobs.values())
+    return list(jobs.values()), refused
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -141,8 +145,11 @@ def _state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _state_then(file: KnownFile) -> tuple[int, int]:
-    return file.size, file.time_ns
+def _is_as_then(path: Path, file: KnownFile) -> bool:
+    try:
+        return _state(path) == (file.size, file.time_ns)
+    except OSError:
+        return False  # it has gone since it was found: to read it says so
 
 
 def _choose_step(archive: Archive, jobs: Sequence[_Job], max_pixels: int) -> None:
@@ -153,8 +160,8 @@ def _choose_step(archive: Archive, jobs: Sequence[_Job], max_pixels: int) -> Non
         try:
             found = _fragments(job.name, job.path, archive.settings.prepare, max_pixels)
             perimeters += [perimeter(fragment.contour) for fragment, _ in found]
-        except (ImageError, NoFragmentError):
-            continue
+        except Exception:
+            continue  # it is told of when the file is added
     if perimeters:
         step_px = working_step(perimeters, load_model(archive.weights).network.settings.points)
         with archive.catalogue.transaction():
@@ -192,18 +199,22 @@ def _bank(folder: Path, number: int) -> dict[str, np.ndarray[tuple[int, ...], np
 
 
 def _found(archive: Archive, job: _Job, bank: int, max_pixels: int) -> _Found:
-    size, time_ns = _state(job.path)
-    file = KnownFile(str(job.path), job.name, size, time_ns, _content_mark(job.path))
+    try:
+        size, time_ns = _state(job.path)
+        file = KnownFile(str(job.path), job.name, size, time_ns, _content_mark(job.path))
+    except OSError as error:
+        problem = f"{job.path} cannot be opened ({error.strerror}). Check its permissions, or remove it."
+        return _Found(KnownFile(str(job.path), job.name, -1, 0, "", problem))
     same = archive.catalogue.same_content(file.mark)
     if same is not None:
         return _Found(file, known_as=same.path)
     try:
         found = _fragments(job.name, job.path, archive.settings.prepare, max_pixels)
-    except (ImageError, NoFragmentError) as error:
-        return _Found(replace(file, problem=str(error)))
-    fragments = [fragment for fragment, _ in found]
+        fragments = [fragment for fragment, _ in found]
+        features = archive.method.know(list(archive.method.features(fragments)), _bank(archive.folder, bank))
+    except Exception as error:
+        return _Found(replace(file, problem=fault_of_file(job.path, error)))
     remarks = tuple(dict.fromkeys(remark for _, told in found for remark in told))
-    features = archive.method.know(list(archive.method.features(fragments)), _bank(archive.folder, bank))
     return _Found(file, tuple(zip(features, map(_entry, fragments), strict=True)), bank, remarks)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from pairingnet import __version__
 from pairingnet.cli import archive, benchmarking, collections, figures, solving, training
-from pairingnet.errors import PairingNetError
+from pairingnet.errors import PairingNetError, printable
 
 app = typer.Typer(
     help="Puts torn pictures back together.",
@@ -53,7 +53,8 @@ def main() -> None:
         print(f"pairingnet: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        print(f"pairingnet: {error.filename}: {error.strerror}. Check the path and its permissions.", file=sys.stderr)
+        what = printable(f"{error.filename}: {error.strerror}")
+        print(f"pairingnet: {what}. Check the path and its permissions.", file=sys.stderr)
         sys.exit(2)
 
 

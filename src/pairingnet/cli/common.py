@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pairingnet.errors import printable
+
 MaxMegapixels = Annotated[int, typer.Option(help="Refuse larger files.", min=1)]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 is one per core.", min=0)]
 Engine = Annotated[str, typer.Option(help="Where it runs: local, ray, or ray://host:port.")]
@@ -49,11 +51,11 @@ def seconds_in(text: str | None) -> float:
 
 def finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...], as_json: bool) -> None:
     """Print the result; what was left out goes to stderr, and makes the exit code 1."""
-    print(json.dumps(summary, indent=1) if as_json else "\n".join(lines))
+    print(json.dumps(summary, indent=1) if as_json else "\n".join(map(printable, lines)))
     if problems:
         print(f"{len(problems)} left out:", file=sys.stderr)
         for problem in problems:
-            print(f"  {problem}", file=sys.stderr)
+            print(f"  {printable(problem)}", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ Poses are `canvas_from_fragment`, rigid, in pixels of the fragment's image.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +22,9 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import as_lines, read_json, write_array, write_json
+from pairingnet.io.files import MALFORMED, as_lines, read_json, write_array, write_json
 from pairingnet.io.fingerprint import fingerprint_of_file
+from pairingnet.io.names import fault_of_id, fault_of_image, is_text
 from pairingnet.types import FragmentRecord, TruePair
 
 VERSION = 1
@@ -110,14 +112,17 @@ def read_collection(folder: str | Path) -> Collection:
         seams = _seams(folder, content)
         pairs = tuple(_pair(entry, seams) for entry in content.get("pairs", []))
         thresholds = content.get("difficulty_thresholds")
-        sources = {entry["id"]: (entry["width"], entry["height"]) for entry in content.get("sources", [])}
+        sources = {
+            str(entry["id"]): (int(entry["width"]), int(entry["height"])) for entry in content.get("sources", [])
+        }
+        limits = None if thresholds is None else (float(thresholds[0]), float(thresholds[1]))
+        made_by = dict(content.get("made_by", {}))
     except KeyError as error:
         raise CollectionError(f"{path} lacks the field {error}.", "See docs/formats.md.") from error
-    except (TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise CollectionError(f"{path} has a bad value: {error}.", "See docs/formats.md.") from error
     _check_ids(path, fragments, pairs)
-    limits = None if thresholds is None else (float(thresholds[0]), float(thresholds[1]))
-    return Collection(folder, fragments, pairs, limits, sources, content.get("made_by", {}))
+    return Collection(folder, fragments, pairs, limits, sources, made_by)
 
 
 def write_collection(collection: Collection, checked: bool = False) -> bool:
@@ -200,24 +205,39 @@ def _record(entry: Mapping[str, Any]) -> FragmentRecord:
     return FragmentRecord(
         id=entry["id"],
         image=entry["image"],
-        source=entry.get("source", ""),
+        source=_text(entry.get("source", "")),
         canvas_from_fragment=None if pose is None else Rigid2D.from_matrix(pose),
-        part=entry.get("part", ""),
-        dpi=entry.get("dpi"),
-        area_px=entry.get("area_px", 0.0),
-        perimeter_px=entry.get("perimeter_px", 0.0),
-        origin=entry.get("origin", ""),
+        part=_text(entry.get("part", "")),
+        dpi=None if entry.get("dpi") is None else _number(entry["dpi"]),
+        area_px=_number(entry.get("area_px", 0.0)),
+        perimeter_px=_number(entry.get("perimeter_px", 0.0)),
+        origin=_text(entry.get("origin", "")),
         offset_px=(int(offset[0]), int(offset[1])),
         fingerprint=entry.get("fingerprint", ""),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
 
 
 def _seams(folder: Path, content: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
     if not any("seam" in entry for entry in content.get("pairs", [])):
         return np.zeros((0, 2), dtype=np.float32)
     try:
-        return np.asarray(np.load(folder / SEAMS_NAME, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError) as error:
+        seams = np.load(folder / SEAMS_NAME, mmap_mode="r", allow_pickle=False)
+        if not isinstance(seams, np.ndarray) or seams.ndim != 2 or seams.shape[1] != 2 or seams.dtype.kind != "f":
+            raise ValueError("it is no list of points")
+        return np.asarray(seams)
+    except Exception as error:  # numpy raises all kinds of things on broken data
         raise CollectionError(
             f"{folder / SEAMS_NAME} is missing or broken ({error}).", "Make the collection again."
         ) from error
@@ -225,14 +245,14 @@ def _seams(folder: Path, content: Mapping[str, Any]) -> np.ndarray[Any, np.dtype
 
 def _pair(entry: Mapping[str, Any], seams: np.ndarray[Any, np.dtype[np.float32]]) -> TruePair:
     first, count = entry.get("seam", (0, 0))
-    if first + count > len(seams):
+    if first < 0 or count < 0 or first + count > len(seams):
         raise ValueError(f"the seam of {entry['source']} and {entry['target']} ends beyond {SEAMS_NAME}")
     return TruePair(
         entry["source"],
         entry["target"],
         float(entry["overlap_px"]),
         float(entry["overlap_ratio"]),
-        entry["difficulty"],
+        _text(entry["difficulty"]),
         seams[first : first + count].astype(np.float64),
     )
 
@@ -251,10 +271,20 @@ def _packed_seams(
 
 
 def _check_ids(path: Path, fragments: Sequence[FragmentRecord], pairs: Sequence[TruePair]) -> None:
+    for record in fragments:
+        fault = fault_of_id(record.id)
+        if fault:
+            raise CollectionError(f"{path} has the id {record.id!r}: {fault}.", "Give the fragment another id.")
+        fault = fault_of_image(record.image)
+        if fault:
+            raise CollectionError(
+                f"{path} has the image {record.image!r}: {fault}.", "Give a path below the collection's folder."
+            )
     counts = Counter(record.id for record in fragments)
     twice = next((i for i, count in counts.items() if count > 1), None)
     if twice is not None:
         raise CollectionError(f"{path} lists the fragment '{twice}' twice.", "Give each fragment its own id.")
-    unknown = next((i for pair in pairs for i in (pair.source, pair.target) if i not in counts), None)
+    both = (name for pair in pairs for name in (pair.source, pair.target))
+    unknown = next((name for name in both if not isinstance(name, str) or name not in counts), None)
     if unknown is not None:
         raise CollectionError(f"{path} has a pair of '{unknown}', which it does not list.", "Mend or remake it.")

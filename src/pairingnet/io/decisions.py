@@ -18,7 +18,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines, as_checked_line, read_checked_lines
+from pairingnet.io.files import MALFORMED, append_lines, as_checked_line, read_checked_lines
 from pairingnet.io.fingerprint import fingerprint_of_bytes
 from pairingnet.types import Decisions, PairMatch
 
@@ -70,7 +70,7 @@ def read_decisions(path: Path) -> list[Decision]:
         raise _no_decision(path, f"line {whole[0]} is damaged")
     try:
         return [_decision(entry) for entry in stored.entries]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise _no_decision(path, str(error)) from error
 
 

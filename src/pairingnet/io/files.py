@@ -25,6 +25,8 @@ from pairingnet.errors import CollectionError, DamagedFileError
 
 CHECKSUM = "checksum"
 _DIGITS = 16
+# What reading JSON raises where it says other things than were expected.
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,18 +1,25 @@
 """Every picture format in, upright eight-bit RGB out; and PNG and JPEG back.
 
-Pillow reads (it knows palettes, CMYK, EXIF and DPI and notices truncated files); OpenCV reads TIFF with more
-than eight bits, which Pillow gets wrong in some layouts, and writes. Sixteen bits become eight by dividing by
-257, the only reduction there is. Nothing is guessed: what cannot be read is an ImageError that says why.
+Pillow reads (it knows palettes, CMYK, EXIF and DPI and notices truncated files); OpenCV reads what is very large, in
+half the memory, and TIFF with more than eight bits, which Pillow gets wrong in some layouts, and writes. Sixteen bits
+become eight by dividing by 257, the only reduction there is. Nothing is guessed: what cannot be read is an ImageError
+that says why. A file's size, pages and layout are known before its first pixel is read; docs/reliability.md lists the
+limits.
 """
 
 from __future__ import annotations
 
 import io
+import os
+import stat
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from struct import pack
+from typing import IO, Any
 
 import cv2
 import numpy as np
@@ -20,38 +27,32 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageCms, ImageOps, UnidentifiedImageError
 
-from pairingnet.errors import ImageError
+from pairingnet.errors import ImageError, printable
+from pairingnet.io.png import read_rows
+from pairingnet.io.walk import walk_pictures
 from pairingnet.types import Image, Pixels
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp")
+# Pillow would try all it knows on any file, whatever its ending: EPS even starts another program.
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")
 # A4 at 1200 dpi has 140 megapixels; far above that a file is broken, hostile or needs cutting up.
-MAX_PIXELS = 400_000_000
+MAX_PIXELS = 400_000_000  # of all pages together
+MAX_SIDE = 65_535  # px
+MAX_PAGES = 1000
+MEMORY = 2_600_000_000  # bytes that a file and the pixels of one of its pages may take together
+LARGE = 50_000_000  # pixels from which on a page is read by OpenCV
 
 # TIFF tags
-_NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANAR, _SAMPLE_FORMAT = 254, 258, 262, 284, 339
+_NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLES, _ROWS_PER_STRIP = 254, 258, 262, 277, 278
+_PLANAR, _TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 284, 322, 323, 339
+_ORIENTATION = 274  # EXIF
+
+_PLAIN_PX = 30_000_000  # pixels from which on a fragment is stored without compression
+_STRIP_PX = 4_000_000  # pixels that are worked on at a time, where a whole page would take too much memory
 
 
 def image_files(path: Path, leave_out: Path | None = None) -> list[Path]:
-    """The picture files below a folder (by their ending, hidden ones left out), or the one file named.
-
-    What lies below `leave_out` does not count: a result that is written into its own input's folder.
-    """
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise ImageError(f"There is no file or folder {path}.", "Check the path.")
-    files = [
-        file
-        for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and (leave_out is None or not file.resolve().is_relative_to(leave_out.resolve()))
-    ]
-    if leave_out is not None and path.resolve().is_relative_to(leave_out.resolve()):
-        raise ImageError(f"The input {path} lies in the output {leave_out}.", "Choose another output folder.")
-    if not files:
-        raise ImageError(f"There is no picture in {path}.", f"Put files there that end in {', '.join(SUFFIXES)}.")
-    return files
+    """The picture files below a folder (`walk_pictures`), or the one file named."""
+    return list(walk_pictures(path, leave_out).pictures)
 
 
 def read_image(path: str | Path, page: int = 0, max_pixels: int = MAX_PIXELS) -> Image:
@@ -63,20 +64,25 @@ def read_image(path: str | Path, page: int = 0, max_pixels: int = MAX_PIXELS) ->
 
 
 def read_pages(path: str | Path, max_pixels: int = MAX_PIXELS, only: int | None = None) -> Iterator[Image]:
-    """All pages of a picture file in order (most formats have one)."""
+    """All pages of a picture file in order (most formats have one), one at a time."""
     path = Path(path)
-    data = _bytes_of(path)
-    try:
-        with _pillow_without_opinions(), _opened(data, path) as file:
-            for page in _pages_of(file):
-                if only is None or page == only:
+    with _regular_file(path) as opened:
+        with _as_image_errors(path):
+            file = _identified(opened, path)
+            pages = _pages_of(file, path, max_pixels)
+        for page in pages:
+            if only is None or page == only:
+                with _as_image_errors(path):
                     file.seek(page)
-                    _check_size(file.size, path, max_pixels)
-                    yield _decode_page(file, data, path, page)
-    except ImageError:
-        raise
-    except Exception as error:  # decoders raise all kinds of things on broken data
-        raise ImageError(f"{path} is broken or cut short ({error}).", "Scan or copy it again, or remove it.") from error
+                    image = _decode_page(file, path, page)
+                yield image
+
+
+def count_pages(path: str | Path, max_pixels: int = MAX_PIXELS) -> int:
+    """How many pages `read_pages` gives."""
+    path = Path(path)
+    with _regular_file(path) as opened, _as_image_errors(path):
+        return len(_pages_of(_identified(opened, path), path, max_pixels))
 
 
 def write_png(path: Path, pixels: Pixels, dpi: float | None = None) -> None:
@@ -85,6 +91,31 @@ def write_png(path: Path, pixels: Pixels, dpi: float | None = None) -> None:
     options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP]
     data = _encode(".png", pixels, options)
     path.write_bytes(data if dpi is None else _with_png_density(data, dpi))
+
+
+def write_fragment(path: Path, pixels: Pixels, alpha: Pixels, dpi: float | None = None) -> None:
+    """Store pixels (H, W, 3) and alpha (H, W) as PNG; black where alpha is 0.
+
+    Very large ones are written row by row and not compressed: that would take most of the time of preparing them.
+    """
+    if alpha.size <= _PLAIN_PX:
+        write_png(path, np.dstack([pixels, alpha]), dpi)
+        return
+    height, width = alpha.shape
+    colour_and_alpha, packed = 6, zlib.compressobj(level=0)
+    with path.open("wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        file.write(_png_chunk(b"IHDR", pack(">IIBBBBB", width, height, 8, colour_and_alpha, 0, 0, 0)))
+        if dpi is not None:
+            file.write(_png_density(dpi))
+        for rows in _strips(alpha.shape):
+            samples = np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels[rows]), cv2.COLOR_RGB2RGBA))
+            samples[..., 3] = alpha[rows]
+            # Each line begins with the number of its filter: 0, none.
+            lines = np.pad(samples.reshape(-1, 4 * width), ((0, 0), (1, 0)))
+            file.write(_png_chunk(b"IDAT", packed.compress(lines.tobytes())))
+        file.write(_png_chunk(b"IDAT", packed.flush()))
+        file.write(_png_chunk(b"IEND", b""))
 
 
 def write_jpeg(path: Path, pixels: Pixels, quality: int = 88) -> None:
@@ -109,54 +140,92 @@ def shrunk(picture: Pixels, longest_px: int) -> Pixels:
     return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
 
 
-def _bytes_of(path: Path) -> bytes:
+@contextmanager
+def _regular_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file open for reading. Pipes and devices are refused: they would wait for ever, or never end."""
     try:
-        data = path.read_bytes()
+        # Opening a pipe waits for its other end, unless told not to.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise ImageError(f"There is no file {path}.", "Check the path.") from None
-    except OSError as error:
-        raise ImageError(f"{path} cannot be opened ({error.strerror}).", "Check its permissions.") from error
-    if not data:
-        raise ImageError(f"{path} is empty (0 bytes).", "Copy it again, or remove it.")
-    return data
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ImageError(f"{path} cannot be opened ({why}).", "Check its name and its permissions.") from error
+    with os.fdopen(number, "rb") as file:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError(f"{path} is no file (but a folder, pipe or device).", "Give a picture file.")
+        if not status.st_size:
+            raise ImageError(f"{path} is empty (0 bytes).", "Copy it again, or remove it.")
+        if status.st_size > MEMORY:
+            raise ImageError(f"{path} has {_gigabytes(status.st_size)}, {_MOST}.", _SMALLER)
+        yield file
 
 
 @contextmanager
-def _pillow_without_opinions() -> Iterator[None]:
-    """Pillow warns of odd metadata and refuses pictures by a limit of its own; ours is `max_pixels`."""
-    limit = Pillow.MAX_IMAGE_PIXELS
+def _as_image_errors(path: Path) -> Iterator[None]:
+    """Decoders raise all kinds of things on broken data; and they, and Pillow's limits, have nothing to say here.
+
+    Pillow warns of odd metadata and refuses pictures by a limit of its own; ours is `max_pixels`.
+    """
+    limit, loudness = Pillow.MAX_IMAGE_PIXELS, cv2.utils.logging.getLogLevel()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         Pillow.MAX_IMAGE_PIXELS = None
+        cv2.utils.logging.setLogLevel(0)
         try:
             yield
+        except ImageError:
+            raise
+        except MemoryError as error:
+            raise ImageError(f"{path} needs more memory than there is.", "Cut it up.") from error
+        except Exception as error:
+            why = printable(error).replace(str(path), "").strip()
+            raise ImageError(
+                f"{path} is broken or cut short ({why}).", "Scan or copy it again, or remove it."
+            ) from error
         finally:
             Pillow.MAX_IMAGE_PIXELS = limit
+            cv2.utils.logging.setLogLevel(loudness)
 
 
-def _opened(data: bytes, path: Path) -> Pillow.Image:
+def _identified(opened: IO[bytes], path: Path) -> Pillow.Image:
     try:
-        return Pillow.open(io.BytesIO(data))
+        return Pillow.open(opened, formats=FORMATS)
     except UnidentifiedImageError as error:
         raise ImageError(
-            f"{path} is not a picture we can read.", f"Save it as one of {', '.join(SUFFIXES)}, or remove it."
+            f"{path} is not a picture we can read.", f"Save it as one of {', '.join(FORMATS)}, or remove it."
         ) from error
 
 
-def _pages_of(file: Pillow.Image) -> list[int]:
-    """The pages that show something of their own.
+def _pages_of(file: Pillow.Image, path: Path, max_pixels: int) -> list[int]:
+    """The pages that show something of their own, none of them too large.
 
     Phones store a second view behind a JPEG (MPO), and TIFF marks small copies of other pages.
     """
-    count = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+    if file.format in ("PNG", "WEBP") and getattr(file, "n_frames", 1) > 1:
+        raise ImageError(f"{path} is an animation.", "Save the picture that shows the piece, as PNG or JPEG.")
+    _check_size(file.size, path, max_pixels)
     if file.format != "TIFF":
-        return list(range(count))
-    own = []
-    for page in range(count):
-        file.seek(page)
+        return [0]
+    own, sizes = [], []
+    for page in range(MAX_PAGES + 1):
+        try:
+            file.seek(page)  # to count them first would walk through all of them, however many
+        except EOFError:
+            break
+        _check_size(file.size, path, max_pixels)
+        sizes.append(file.size[0] * file.size[1])
+        if sum(sizes) > max_pixels:
+            raise ImageError(
+                f"{path} has more than {max_pixels / 1e6:.0f} megapixels on its first {page + 1} pages.",
+                "Save its pages as several files, or raise --max-megapixels.",
+            )
         if not int(_tag(file, _NEW_SUBFILE_TYPE, 0)) & 1:
             own.append(page)
-    return own or list(range(count))
+    if len(sizes) > MAX_PAGES:
+        raise ImageError(f"{path} has more than {MAX_PAGES} pages.", "Save its pages as several files.")
+    return own or list(range(len(sizes)))
 
 
 def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
@@ -168,16 +237,175 @@ def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
             f"{path} is larger than {max_pixels / 1e6:.0f} megapixels ({width} x {height} pixels).",
             "Scan at a lower resolution, cut it into several files, or raise --max-megapixels.",
         )
+    if max(size) > MAX_SIDE:
+        raise ImageError(
+            f"{path} is longer than {MAX_SIDE} pixels ({width} x {height}).", "Scan it again, or cut it up."
+        )
 
 
-def _decode_page(file: Pillow.Image, data: bytes, path: Path, page: int) -> Image:
+_SMALLER = "Scan at a lower resolution, or save it as PNG or JPEG with 8 bits a channel, not progressive."
+_MOST = f"more than the {MEMORY / 1e9:.1f} GB of memory that a file may take"
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What is known of a page before its pixels are read."""
+
+    format: str
+    mode: str
+    pixels: int
+    alpha: bool
+    deep_tiff: bool
+    in_passes: bool
+    strip_px: int
+
+    @classmethod
+    def of(cls, file: Pillow.Image) -> _Layout:
+        width, height = file.size
+        strip = width * height if file.format == "TIFF" else 0
+        if file.format == "TIFF":
+            tile = int(_tag(file, _TILE_WIDTH, 0)) * int(_tag(file, _TILE_HEIGHT, 0))
+            strip = min(strip, tile or width * int(_tag(file, _ROWS_PER_STRIP, height)))
+        return cls(
+            str(file.format),
+            file.mode,
+            width * height,
+            "A" in file.getbands() or "transparency" in file.info,
+            _is_deep_tiff(file),
+            bool(file.info.get("progressive") or file.info.get("interlace")),
+            strip,
+        )
+
+    def reader(self) -> str:
+        """Who reads a very large page of this layout; "" for none."""
+        if self.deep_tiff:
+            return "deep tiff"
+        if self.mode in ("1", "L", "P") and not self.alpha:
+            return "pillow"  # one byte a pixel
+        if self.format == "PNG":
+            masked = self.alpha and self.mode not in ("LA", "RGBA")
+            return "" if self.in_passes or masked or self.mode == "P" else "rows"
+        if self.alpha:
+            return "opencv" if (self.format, self.mode) == ("WEBP", "RGBA") else ""
+        return "opencv" if self.mode in ("RGB", "CMYK") else ""
+
+    def memory(self, size: int, page: int) -> int:
+        """Bytes that it takes to read it from a file of `size` bytes."""
+        result = 4 if self.alpha else 3
+        reader = self.reader()
+        if reader == "pillow":
+            return self.pixels * (1 + result)
+        if reader == "rows":
+            return self.pixels * (result + (1 if self.mode == "LA" else 0))
+        if reader == "deep tiff":
+            return size + self.pixels * (2 * 2 * (1 if self.mode.startswith("I") else 4) + result)
+        whole = {"JPEG": 6 if self.in_passes else 0, "WEBP": 8, "TIFF": result if page else 0}.get(self.format, 0)
+        return size + self.pixels * (result + whole) + 4 * self.strip_px
+
+
+def _decode_page(file: Pillow.Image, path: Path, page: int) -> Image:
     dpi = _dpi_of(file)
-    if _is_deep_tiff(file):
-        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(file, data, path, page)))
+    if file.format == "TIFF" and not set(_numbers(file, _SAMPLE_FORMAT, 1)) <= {1, 4}:  # 4: undefined
+        raise ImageError(
+            f"{path} has samples of neither 8 nor 16 bits without sign.", "Save it with 8 or 16 bits a channel."
+        )
+    layout = _Layout.of(file)
+    if layout.pixels > LARGE:
+        pixels, alpha = _decode_large(file, layout, path, page)
+    elif layout.deep_tiff:
+        pixels, alpha = _split(_eight_bit(_decode_deep_tiff(file, path, page)))
     else:
         file.load()
-        pixels, alpha = _split(_rgb_of(ImageOps.exif_transpose(file)))
-    return Image(pixels, alpha, dpi, str(path), page)
+        ImageOps.exif_transpose(file, in_place=True)
+        pixels, alpha = _split(_rgb_of(file))
+    return Image(pixels, alpha, dpi, printable(path), page)
+
+
+def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) -> tuple[Pixels, Pixels | None]:
+    """Pixels (H, W, 3) and alpha (H, W) of a page that Pillow would need four times the memory for."""
+    width, height = file.size
+    reader = layout.reader()
+    if not reader:
+        passes = ", in several passes" if layout.in_passes else ""
+        raise ImageError(
+            f"{path} has more than {LARGE / 1e6:.0f} megapixels ({width} x {height}) in a layout that is read up to "
+            f"there only ({layout.format}, {layout.mode}{passes}).",
+            "Save it as PNG or TIFF in RGB with 8 bits a channel, not interlaced; masked ones as PNG.",
+        )
+    takes = layout.memory(path.stat().st_size, page)
+    if takes > MEMORY:
+        what = f"{width} x {height} pixels, {layout.format}{', progressive' if layout.in_passes else ''}"
+        raise ImageError(f"{path} ({what}) takes {_gigabytes(takes)}, {_MOST}.", _SMALLER)
+    if reader == "deep tiff":
+        return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
+    # Not `file.getexif()`: that of PNG reads all pixels first, to see what comes after them.
+    orientation = int(Pillow.Image.getexif(file).get(_ORIENTATION, 1))
+    if reader == "pillow":
+        array = _read_by_pillow(file)
+    elif reader == "rows":
+        with path.open("rb") as opened:
+            array = read_rows(opened)
+    else:
+        array = _read_by_opencv(path, layout, page)
+        orientation = 1 if layout.format == "TIFF" else orientation  # it has seen to that
+    if set(array.shape[:2]) != {width, height}:
+        raise ValueError("it has another size than it says")
+    array = _upright(array, orientation)
+    if array.shape[2] < 3:
+        return _split(array)
+    return array[..., :3], array[..., 3] if layout.alpha else None
+
+
+def _read_by_pillow(file: Pillow.Image) -> Pixels:
+    """A page of one byte a pixel as (H, W, 3)."""
+    file.load()
+    width, height = file.size
+    array = np.empty((height, width, 3), dtype=np.uint8)
+    for rows in _strips(array.shape):
+        part = file.crop((0, rows.start, width, min(rows.stop, height)))
+        array[rows] = np.asarray(part.convert("RGB"))
+    return array
+
+
+def _read_by_opencv(path: Path, layout: _Layout, page: int) -> Pixels:
+    flags = cv2.IMREAD_UNCHANGED if layout.alpha else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    data = np.fromfile(path, dtype=np.uint8)
+    if page:
+        found, several = cv2.imdecodemulti(data, flags, range=(page, page + 1))
+        decoded = several[0] if found and several else None
+    else:
+        decoded = cv2.imdecode(data, flags)
+    if decoded is None or decoded.dtype != np.uint8:
+        raise ValueError("it cannot be decoded")
+    array = np.asarray(decoded, dtype=np.uint8)
+    _in_order_of_colours(array)
+    return array
+
+
+def _upright(array: Pixels, orientation: int) -> Pixels:
+    """An array (H, W, C) as its EXIF orientation says that it is to be seen."""
+    if orientation in (5, 6, 7, 8):
+        array = array.swapaxes(0, 1)
+    rows = slice(None, None, -1 if orientation in (3, 4, 7, 8) else 1)
+    columns = slice(None, None, -1 if orientation in (2, 3, 6, 7) else 1)
+    return np.ascontiguousarray(array[rows, columns])
+
+
+def _strips(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Rows of a large array, some at a time."""
+    step = max(1, _STRIP_PX // max(shape[1], 1))
+    return (slice(first, first + step) for first in range(0, shape[0], step))
+
+
+def _in_order_of_colours(array: NDArray[Any]) -> None:
+    """Red, green, blue in place, where OpenCV gave blue, green, red: (H, W, 3 or 4)."""
+    code = cv2.COLOR_BGRA2RGBA if array.shape[2] == 4 else cv2.COLOR_BGR2RGB
+    for rows in _strips(array.shape):
+        array[rows] = cv2.cvtColor(array[rows], code)
 
 
 def _is_deep_tiff(file: Pillow.Image) -> bool:
@@ -186,7 +414,7 @@ def _is_deep_tiff(file: Pillow.Image) -> bool:
     return max(_numbers(file, _BITS_PER_SAMPLE, 8)) > 8
 
 
-def _decode_deep_tiff(file: Pillow.Image, data: bytes, path: Path, page: int) -> NDArray[np.generic]:
+def _decode_deep_tiff(file: Pillow.Image, path: Path, page: int) -> NDArray[np.generic]:
     """A page with sixteen bits a sample, upright. Rare layouts are refused rather than guessed."""
     white_is_zero, grey, rgb, separate = 0, 1, 2, 2
     photometric = int(_tag(file, _PHOTOMETRIC, grey))
@@ -196,12 +424,12 @@ def _decode_deep_tiff(file: Pillow.Image, data: bytes, path: Path, page: int) ->
         raise ImageError(
             f"{path} has a rare 16-bit layout.", "Save it as interleaved RGB or grey, or with 8 bits a channel."
         )
-    found, pages = cv2.imdecodemulti(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1))
+    found, pages = cv2.imdecodemulti(np.fromfile(path, dtype=np.uint8), cv2.IMREAD_UNCHANGED, range=(page, page + 1))
     if not found or not pages:
         raise ValueError("its TIFF layout is not supported")
     array = np.asarray(pages[0])
-    if array.ndim == 3:  # OpenCV's order is blue, green, red
-        array = array[..., [2, 1, 0, *range(3, array.shape[2])]]
+    if array.ndim == 3:
+        _in_order_of_colours(array)
     return np.asarray(65535 - array) if photometric == white_is_zero else array
 
 
@@ -245,10 +473,12 @@ def _eight_bit(array: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Sixteen-bit samples as eight-bit ones; Pillow holds some sixteen-bit PNG in wider numbers."""
     if array.dtype == np.uint8:
         return np.asarray(array, dtype=np.uint8)
-    values = array.astype(np.float64)
-    if np.issubdtype(array.dtype, np.floating) or values.max(initial=0.0) > 65535:
+    if np.issubdtype(array.dtype, np.floating) or int(array.max(initial=0)) > 65535:
         raise ValueError("its samples have neither 8 nor 16 bits; save it with 8 or 16 bits a channel")
-    return np.clip(np.rint(values / 257), 0, 255).astype(np.uint8)
+    reduced = np.empty(array.shape, dtype=np.uint8)
+    for rows in _strips(array.shape):
+        reduced[rows] = np.rint(array[rows].clip(0, 65535) / 257.0)
+    return reduced
 
 
 def _split(array: NDArray[np.uint8]) -> tuple[Pixels, Pixels | None]:
@@ -284,11 +514,14 @@ def _encode(suffix: str, pixels: Pixels, options: list[int]) -> bytes:
 
 def _with_png_density(data: bytes, dpi: float) -> bytes:
     """Insert the pHYs chunk, which OpenCV does not write, before the first data chunk."""
-    import struct
-    import zlib
-
-    per_metre = round(dpi / 0.0254)
-    body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)
-    chunk = struct.pack(">I", 9) + body + struct.pack(">I", zlib.crc32(body))
     at = data.index(b"IDAT") - 4
-    return data[:at] + chunk + data[at:]
+    return data[:at] + _png_density(dpi) + data[at:]
+
+
+def _png_density(dpi: float) -> bytes:
+    per_metre = round(dpi / 0.0254)
+    return _png_chunk(b"pHYs", pack(">IIB", per_metre, per_metre, 1))
+
+
+def _png_chunk(kind: bytes, body: bytes) -> bytes:
+    return pack(">I", len(body)) + kind + body + pack(">I", zlib.crc32(body, zlib.crc32(kind)))

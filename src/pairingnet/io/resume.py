@@ -5,37 +5,52 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pairingnet.errors import CollectionError, DamagedFileError
 from pairingnet.io.collection import FILE_NAME
 from pairingnet.io.files import read_json, write_json
-from pairingnet.io.images import image_files
+from pairingnet.io.names import stored_name
+from pairingnet.io.walk import walk_pictures
 from pairingnet.settings import differences
 
 
-def named_files(folder: Path, out: Path) -> dict[str, Path]:
-    """A unique name for each picture file below a folder, whatever other files there are.
+@dataclass(frozen=True)
+class Scans:
+    """A unique name for each picture file, and a line for each file that is not read."""
 
-    The name is the path below the folder without its ending, `_` between its parts; files that differ in their
-    ending only keep it. `#` is for the numbers that pieces and pages get. What lies in `out` is left out.
+    files: dict[str, Path]
+    refused: tuple[str, ...] = ()
+
+
+def named_files(folder: Path, out: Path) -> dict[str, Path]:
+    """A unique name for each picture file below a folder, whatever other files there are; see `named_scans`."""
+    return named_scans(folder, out).files
+
+
+def named_scans(folder: Path, out: Path) -> Scans:
+    """The picture files below a folder by their names, and what is not read.
+
+    The name is the path below the folder without its ending (`stored_name`); files that differ in their ending only
+    keep it. What lies in `out` is left out.
     """
-    files = image_files(folder, leave_out=out)
-    plain = [_name(path, folder) for path in files]
+    found = walk_pictures(folder, leave_out=out)
+    plain = [_name(path, folder) for path in found.pictures]
     often = {name for name, count in Counter(plain).items() if count > 1}
     names: dict[str, Path] = {}
-    for name, path in zip(plain, files, strict=True):
+    for name, path in zip(plain, found.pictures, strict=True):
         unique = f"{name}_{path.suffix[1:].lower()}" if name in often else name
         while unique in names:
             unique += "_"
         names[unique] = path
-    return names
+    return Scans(names, found.refused)
 
 
 def _name(path: Path, folder: Path) -> str:
     below = path.relative_to(folder) if folder.is_dir() else Path(path.name)
-    return "_".join(below.with_suffix("").parts).replace("#", "_")
+    return stored_name(below.with_suffix("").parts)
 
 
 def content_mark(path: Path) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D
-from pairingnet.io.files import append_lines, write_json, write_whole
+from pairingnet.io.files import MALFORMED, append_lines, write_json, write_whole
 from pairingnet.types import Assembly, Group, PairMatch
 
 VERSION = 1
@@ -82,7 +82,7 @@ def read_joins(path: Path) -> list[PairMatch]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             joins.append(match_from_json(json.loads(line)))
-        except (json.JSONDecodeError, KeyError, ValueError):
+        except MALFORMED:
             continue
     return joins
 
@@ -94,7 +94,10 @@ def write_matches(path: Path, matches: Sequence[PairMatch]) -> None:
 
 def read_matches(path: Path) -> list[PairMatch]:
     """Joins of `matches.json`."""
-    return [match_from_json(entry) for entry in _content(path)["matches"]]
+    try:
+        return [match_from_json(entry) for entry in _content(path)["matches"]]
+    except MALFORMED as error:
+        raise _damaged(path, error) from error
 
 
 def write_assembly(path: Path, assembly: Assembly, scan_of: Mapping[str, str] | None = None) -> None:
@@ -123,7 +126,13 @@ def write_assembly(path: Path, assembly: Assembly, scan_of: Mapping[str, str] | 
 
 def read_assembly(path: Path, matches: Iterable[PairMatch] = ()) -> Assembly:
     """Groups of `assembly.json`; `matches` give the joins their transforms."""
-    content = _content(path)
+    try:
+        return _assembly(_content(path), matches)
+    except MALFORMED as error:
+        raise _damaged(path, error) from error
+
+
+def _assembly(content: Mapping[str, Any], matches: Iterable[PairMatch]) -> Assembly:
     by_pair = {match.pair: match for match in matches}
 
     def joins(pairs: Iterable[Sequence[str]]) -> tuple[PairMatch, ...]:
@@ -140,13 +149,19 @@ def read_assembly(path: Path, matches: Iterable[PairMatch] = ()) -> Assembly:
     return Assembly(groups, tuple(content.get("singles", [])), *told)
 
 
+def _damaged(path: Path, why: object) -> CollectionError:
+    return CollectionError(f"{path} cannot be read ({why}).", "Run 'pairingnet solve' again.")
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CollectionError(f"There is no {path}.", "Run 'pairingnet solve' first.") from None
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CollectionError(f"{path} cannot be read ({error}).", "Run 'pairingnet solve' again.") from error
+    except (OSError, *MALFORMED) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is no object")
     if content.get("version") != VERSION:
         raise CollectionError(f"{path} has version {content.get('version')}.", f"This program reads {VERSION}.")
     return content

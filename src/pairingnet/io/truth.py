@@ -14,6 +14,7 @@ import numpy as np
 
 from pairingnet.errors import TruthError
 from pairingnet.geometry import Rigid2D
+from pairingnet.io.files import MALFORMED
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def read_truth(path: Path) -> KnownPoses:
         raise TruthError(f"{path} is not a text file.", "Give truth.json or JigsawNet's text form.") from error
     try:
         return _from_json(json.loads(text)) if path.suffix.lower() == ".json" else _from_text(text)
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise TruthError(
             f"{path} cannot be understood ({error}).", "docs/formats.md shows the forms that can be read."
         ) from error

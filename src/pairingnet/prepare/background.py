@@ -128,7 +128,7 @@ def soften_edge(pixels: Pixels, mask: Pixels) -> tuple[Pixels, Pixels]:
     if not inner.any() or not outer.any():
         return pixels, mask
     colours = pixels.astype(np.float32)
-    own, mat = _colour_of_nearest(colours, inner, near), _colour_of_nearest(colours, outer, near)
+    own, mat = colour_of_nearest(colours, inner, near), colour_of_nearest(colours, outer, near)
     span = own - mat
     contrast = (span**2).sum(axis=1)
     mixed = ((colours[near] - mat) * span).sum(axis=1) / np.maximum(contrast, 1)
@@ -216,7 +216,7 @@ def _into_inlets(outside: Mask, scan: Scan, mat: Lab, tolerance: float) -> Mask:
     rim = _near(added, _RIM_PX) & ~added & ~outside
     if count == 1 or not rim.any():
         return outside
-    of_nearest = _colour_of_nearest(np.repeat(number[..., None].astype(np.float32), 3, axis=2), added, rim)[:, 0]
+    of_nearest = colour_of_nearest(np.repeat(number[..., None].astype(np.float32), 3, axis=2), added, rim)[:, 0]
     beside = of_nearest.astype(np.intp)
     contrast = np.bincount(beside, stray[rim], count) / np.maximum(1, np.bincount(beside, minlength=count))
     return np.asarray(outside | (added & (contrast > _CLEARLY * tolerance)[number]))
@@ -227,7 +227,7 @@ def _up_to_the_edge(outside: Mask, scan: Scan, pixel_tolerance: float) -> Mask:
     if not outside.any():
         return outside
     rim = _near(outside, _RIM_PX) & ~outside
-    beside = _colour_of_nearest(scan.smooth, outside, rim)
+    beside = colour_of_nearest(scan.smooth, outside, rim)
     grown = outside.copy()
     grown[rim] = np.linalg.norm(scan.lab[rim] - beside, axis=1) <= pixel_tolerance
     return grown
@@ -238,7 +238,7 @@ def _near(mask: Mask, reach_px: float) -> Mask:
     return np.asarray(cv2.distanceTransform(_bytes(~mask), cv2.DIST_L2, 5) <= reach_px)
 
 
-def _colour_of_nearest(colours: NDArray[np.float32], known: Mask, wanted: Mask) -> NDArray[np.float32]:
+def colour_of_nearest(colours: NDArray[np.float32], known: Mask, wanted: Mask) -> NDArray[np.float32]:
     """(K, 3): for every wanted pixel the colour of the nearest known one."""
     _, nearest = cv2.distanceTransformWithLabels(
         np.where(known, np.uint8(0), np.uint8(1)), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL

@@ -20,14 +20,15 @@ from pathlib import Path
 from pairingnet import __version__
 from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
-from pairingnet.errors import CollectionError, ImageError, NoFragmentError, PairingNetError
+from pairingnet.errors import CollectionError, NoFragmentError, PairingNetError
 from pairingnet.geometry import perimeter
 from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
 from pairingnet.io.files import write_whole
 from pairingnet.io.fingerprint import fingerprint, fingerprint_of_file
-from pairingnet.io.images import MAX_PIXELS, write_jpeg, write_png
-from pairingnet.io.resume import named_files, remember_settings
-from pairingnet.prepare.files import prepared_pages
+from pairingnet.io.images import MAX_PIXELS, write_fragment, write_jpeg
+from pairingnet.io.resume import Scans, named_scans, remember_settings
+from pairingnet.prepare.copies import exact_copies, pixel_mark
+from pairingnet.prepare.files import fault_of_file, prepared_pages
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.scan import Prepared
 from pairingnet.prepare.sheets import contact_sheet, outline_overlay
@@ -72,22 +73,28 @@ def prepare_collection(
     A collection that has got its truth since is not written over. With `store` False none is written at all:
     the caller adds the truth and writes it. What lies in `leave_out` (or in `out`) is no scan.
     """
-    files = scan_files(scans, leave_out or out)
+    scanned = scan_files(scans, leave_out or out)
+    files = scanned.files
     remember_settings(out, "prepared", as_dict(job.settings))
     if store:
         _keep_truth(out)
     missing = [(name, path) for name, path in files.items() if not _is_prepared(out, name, _made_of(path, job))]
     run_jobs(partial(_prepare_one, out=out, job=job), missing, jobs, "preparing")
     each = [read_collection(out / "prepared" / name) for name in files]
-    bad_files = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    problems = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
+    bad_files = (*problems, *scanned.refused)
     found = [record for part in each for record in part.fragments]
     if not found:
         raise NoFragmentError(f"No fragment was found in {scans}: {bad_files[0]}", "Mend the files and try again.")
-    fragments = tuple(record for record in found if not _matches(record.id, job.exclude))
+    wanted = [record for record in found if not _matches(record.id, job.exclude)]
+    marks = {name: mark for part in each for name, mark in part.made_by.get("marks", {}).items()}
+    copies = exact_copies({record.id: marks.get(record.id, record.id) for record in wanted})
+    fragments = tuple(record for record in wanted if record.id not in copies)
     if not fragments:
         raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
     remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
-    remarks += [f"{record.id} was left out: excluded" for record in found if record not in fragments]
+    remarks += [f"{record.id} was left out: excluded" for record in found if record not in wanted]
+    remarks += [f"{copy} was left out: it is an exact copy of {name}" for copy, name in copies.items()]
     made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
     made_by |= {_LEFT_OUT: bad_files, _REMARKS: remarks}
     collection = Collection(out, fragments, made_by=made_by)
@@ -109,18 +116,18 @@ def remarks_of(collection: Collection) -> tuple[str, ...]:
     return tuple(map(str, collection.made_by.get(_REMARKS, ())))
 
 
-def scan_files(scans: Path, leave_out: Path) -> dict[str, Path]:
+def scan_files(scans: Path, leave_out: Path) -> Scans:
     """The pictures in a folder under their names; of a folder that was prepared, only the pieces that count."""
     with suppress(CollectionError):
         if (scans / FILE_NAME).is_file():
-            return {record.id: scans / record.image for record in read_collection(scans).fragments}
-    return named_files(scans, leave_out)
+            return Scans({record.id: scans / record.image for record in read_collection(scans).fragments})
+    return named_scans(scans, leave_out)
 
 
 def refuse_other_scans(scans: Path, out: Path, settings: PrepareSettings, leave_out: Path) -> None:
     """Raise where not one of the files that were prepared before is still there: that is another collection."""
     before = {path.parent.name for path in (out / "prepared").glob(f"*/{FILE_NAME}")}
-    files = scan_files(scans, leave_out) if before else {}
+    files = scan_files(scans, leave_out).files if before else {}
     if not before or before & files.keys():
         return
     made_of = {_prepared_from(out, name) for name in before}
@@ -154,37 +161,41 @@ def _prepare_one(named: tuple[str, Path], out: Path, job: PrepareJob) -> None:
     records: list[FragmentRecord] = []
     remarks: list[str] = []
     overlays: dict[str, str] = {}
+    marks: dict[str, str] = {}
     problem = ""
     made_of = _made_of(path, job)
     try:
-        records, remarks, overlays = _fragments_of(name, path, out, job)
-    except (ImageError, NoFragmentError) as error:
-        problem = str(error)
-    made_by = {"made_of": made_of, "remarks": remarks, "problem": problem, "overlays": overlays}
+        records, remarks, overlays, marks = _fragments_of(name, path, out, job)
+    except Exception as error:
+        problem = fault_of_file(path, error)
+    made_by = {"made_of": made_of, "remarks": remarks, "problem": problem, "overlays": overlays, "marks": marks}
     write_collection(Collection(out / "prepared" / name, tuple(records), made_by=made_by), checked=True)
 
 
 def _fragments_of(
     name: str, path: Path, out: Path, job: PrepareJob
-) -> tuple[list[FragmentRecord], list[str], dict[str, str]]:
-    """The fragments that a file shows, stored; remarks; and the overlays with their fingerprints."""
+) -> tuple[list[FragmentRecord], list[str], dict[str, str], dict[str, str]]:
+    """What a file shows, stored: a line for each fragment, remarks, overlays with their fingerprints, and marks of the
+    fragments' pixels."""
     records: list[FragmentRecord] = []
     remarks: list[str] = []
     overlays: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for page_name, image, found in prepared_pages(name, path, job.settings, job.max_pixels):
         records += [_store(fragment, name, out) for fragment in found.fragments]
+        marks |= {fragment.id: pixel_mark(fragment) for fragment in found.fragments}
         remarks += _remarks(found)
         if found.fragments:
             overlay = outline_overlay(image.pixels, found.fragments, found.left_out)
             drawn = f"overlays/{page_name}.jpg"
             write_whole(out / drawn, partial(write_jpeg, pixels=overlay))
             overlays[drawn] = fingerprint_of_file(out / drawn)
-    return records, remarks, overlays
+    return records, remarks, overlays, marks
 
 
 def _store(fragment: Fragment, source: str, out: Path) -> FragmentRecord:
     image = f"fragments/{fragment.id}.png"
-    write_whole(out / image, partial(write_png, pixels=fragment.rgba, dpi=fragment.dpi))
+    write_whole(out / image, partial(write_fragment, pixels=fragment.pixels, alpha=fragment.alpha, dpi=fragment.dpi))
     return FragmentRecord(
         fragment.id,
         image,

@@ -7,6 +7,7 @@ frame, so that a pixel of the fragment is the same pixel of the picture.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import cv2
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from pairingnet.config import PrepareSettings
 from pairingnet.errors import NoFragmentError
+from pairingnet.io.images import LARGE
 from pairingnet.prepare.background import Scan, estimate_background, fragment_mask, soften_edge
 from pairingnet.prepare.contour import trace_contour
+from pairingnet.prepare.large import check_memory, enlarged, reduced, step_of
 from pairingnet.prepare.sheet_objects import sheet_object
 from pairingnet.types import Fragment, Image, Pixels
 
@@ -36,6 +39,21 @@ class Prepared:
 def prepare_image(image: Image, name: str, settings: PrepareSettings | None = None) -> Prepared:
     """All fragments of a picture."""
     settings = settings or PrepareSettings()
+    step = step_of(*image.size)
+    if step == 1:
+        return _prepared(image, name, settings)
+    at_step = replace(settings, min_area=settings.min_area / step**2, margin=max(2, settings.margin // step))
+    small = _prepared(reduced(image, step), name, at_step, keep_frame=math.prod(image.size) <= LARGE)
+    check_memory(image, (*small.fragments, *small.left_out), step)
+    fill = settings.holes != "keep"
+    found, left_out = (
+        tuple(enlarged(fragment, image, step, fill) for fragment in each) for each in (small.fragments, small.left_out)
+    )
+    return replace(small, fragments=found, left_out=left_out)
+
+
+def _prepared(image: Image, name: str, settings: PrepareSettings, keep_frame: bool = True) -> Prepared:
+    """All fragments of a picture, looked for pixel by pixel."""
     pixels, alpha = separate(image, settings)
     found, dirt = _components(alpha, settings.min_area)
     if not found:
@@ -47,7 +65,8 @@ def prepare_image(image: Image, name: str, settings: PrepareSettings | None = No
     kept, left_out, remarks = [], [], []
     for number, component in enumerate(found, start=1):
         # The only piece of a picture keeps the picture's frame: its pixels keep their coordinates.
-        window = _Window(0, 0, *image.size) if alone else component.window(settings.margin)
+        whole = alone and keep_frame
+        window = _Window(0, 0, *image.size) if whole else component.window(settings.margin)
         fragment = _cut_out(pixels, alpha, component, window, name if alone else f"{name}#{number}", image)
         reason = sheet_object(fragment) if settings.sheet_objects and not alone else ""
         if reason:

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 
 from pairingnet.assemble.canvas import placed_fragment
-from pairingnet.errors import SettingsError
+from pairingnet.errors import SettingsError, printable
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
@@ -104,7 +104,7 @@ FORMATS = ("png", "ora", "svg", *TABLES)
 def _openraster(layers: Layers) -> bytes:
     """OpenRaster: a zip with one PNG per layer; GIMP and Krita open it."""
     stack = "\n".join(
-        f'  <layer name="{escape(layer.id)}" src="data/layer{number}.png" x="{layer.x}" y="{layer.y}" '
+        f'  <layer name="{escape(printable(layer.id))}" src="data/layer{number}.png" x="{layer.x}" y="{layer.y}" '
         'opacity="1.0" visibility="visible"/>'
         for number, layer in reversed(list(enumerate(layers.layers)))  # the topmost comes first
     )
@@ -135,7 +135,7 @@ def _svg(group: Group, fragment: LoadFragment, link: bool) -> str:
         source = f"../pieces/fragments/{escape(name)}.png" if link else _data_uri(piece.rgba)
         a, b, c, d, e, f = _svg_matrix(pose)
         images.append(
-            f' <image id="{escape(name)}" width="{width}" height="{height}" '
+            f' <image id="{escape(printable(name))}" width="{width}" height="{height}" '
             f'transform="matrix({a:.6f} {b:.6f} {c:.6f} {d:.6f} {e:.3f} {f:.3f})" href="{source}"/>'
         )
     points = np.vstack(corners)
@@ -158,8 +158,15 @@ def _csv(assembly: Assembly) -> str:
     writer.writerow(["group", "fragment", "angle_deg", "x_px", "y_px"])
     for number, group in enumerate(assembly.groups, start=1):
         for name, pose in group.poses.items():
-            writer.writerow([number, name, f"{np.degrees(pose.angle_rad):.4f}", f"{pose.x_px:.3f}", f"{pose.y_px:.3f}"])
+            writer.writerow(
+                [number, _as_text(name), f"{np.degrees(pose.angle_rad):.4f}", f"{pose.x_px:.3f}", f"{pose.y_px:.3f}"]
+            )
     return text.getvalue()
+
+
+def _as_text(name: str) -> str:
+    """A name that a spreadsheet takes for text: what begins like a formula would be computed."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def _json(assembly: Assembly) -> str:

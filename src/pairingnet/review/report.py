@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import cv2
 
+from pairingnet.errors import printable
 from pairingnet.io.decisions import state_of
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
@@ -52,7 +54,9 @@ def write_report(path: Path, report: Report, pictures: Pictures) -> None:
     parts = [_summary(report), _groups(report.assembly, pictures.groups), _joins(report, pictures.joins)]
     parts += [_singles(report.assembly, pictures.singles)]
     parts += [_listed("Not read", report.left_out), _listed("How the pieces were found", report.remarks)]
-    page = _PAGE.replace("{title}", escape(report.title)).replace("{body}", "\n".join(parts))
+    # Once through the page: what a name says is never a place to fill in.
+    filled = {"{title}": escape(printable(report.title)), "{body}": "\n".join(parts)}
+    page = re.sub("|".join(filled), lambda found: filled[found[0]], _PAGE)
     write_whole(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
@@ -90,9 +94,9 @@ def _groups(assembly: Assembly, pictures: Sequence[str]) -> str:
 def outlined(picture: GroupPicture) -> str:
     """A group as a drawing whose pieces are outlined and named under the pointer."""
     height, width = picture.pixels.shape[:2]
+    lines = {name: " ".join(f"{x:.0f},{y:.0f}" for x, y in points) for name, points in picture.outlines.items()}
     shapes = "".join(
-        f'<polygon points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"><title>{escape(name)}</title></polygon>'
-        for name, points in picture.outlines.items()
+        f'<polygon points="{line}"><title>{escape(printable(name))}</title></polygon>' for name, line in lines.items()
     )
     image = f'<image href="{embedded(picture.pixels, _LONGEST_PX)}" width="{width}" height="{height}"/>'
     return f'<svg viewBox="0 0 {width} {height}" style="max-width:{width}px">{image}{shapes}</svg>'
@@ -108,7 +112,7 @@ def _joins(report: Report, pictures: Sequence[str]) -> str:
         doubt = _DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] and not state_of(match.pair, report.decisions)
         rows.append(
             f'<figure class="join{" doubt" if doubt else ""}"><img loading=lazy src="{picture}" alt="">'
-            f"<figcaption><b>{match.probability:.1%}</b> {escape(match.source)} and {escape(match.target)}"
+            f"<figcaption><b>{match.probability:.1%}</b> {_name(match.source)} and {_name(match.target)}"
             f"{' <i>look at this one</i>' if doubt else ''}<br>{_why(match)}; {state}</figcaption></figure>"
         )
     return "\n".join(rows)
@@ -152,8 +156,7 @@ def _singles(assembly: Assembly, pictures: Sequence[str]) -> str:
     if not assembly.singles:
         return ""
     figures = "".join(
-        f'<figure class=single><img loading=lazy src="{picture}" alt="">'
-        f"<figcaption>{escape(name)}</figcaption></figure>"
+        f'<figure class=single><img loading=lazy src="{picture}" alt=""><figcaption>{_name(name)}</figcaption></figure>'
         for name, picture in zip(assembly.singles, pictures, strict=True)
     )
     return f"<h2>Alone</h2><p>No join of these is sure enough.</p>{figures}"
@@ -162,8 +165,13 @@ def _singles(assembly: Assembly, pictures: Sequence[str]) -> str:
 def _listed(title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    items = "".join(f"<li>{_name(line)}</li>" for line in lines)
     return f"<h2>{title}</h2><ul>{items}</ul>"
+
+
+def _name(text: str) -> str:
+    """A name that comes from outside: only shown, and turned in its own direction without turning what is around it."""
+    return f"<bdi>{escape(printable(text))}</bdi>"
 
 
 def embedded(pixels: Pixels, longest_px: int | None = None) -> str:
@@ -175,6 +183,7 @@ def embedded(pixels: Pixels, longest_px: int | None = None) -> str:
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
  body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; color: #222; }
