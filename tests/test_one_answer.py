@@ -204,7 +204,7 @@ def test_damaged_files_are_made_again(scans: Path, at_once: Path, copied: Path) 
     "name", ["matches.json", "assembly.json", "joins.jsonl", "pieces/collection.json", "scale.json"]
 )
 def test_readers_name_a_damaged_file(copied: Path, name: str) -> None:
-    """They cannot make it again, and never use it: search and export read the run; decide does, before it notes a word."""
+    """They cannot make it again, and never use it: search and export read the run, decide does at first."""
     _damage(copied / name, "flipped")
     for ask in (partial(read_run, copied), partial(decide, copied, "reject", NAMES[0], NAMES[1])):
         with pytest.raises(pairingnet.PairingNetError, match=f"{Path(name).name}.*solve"):
