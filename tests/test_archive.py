@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,12 @@ import torch
 
 from pairingnet.archive.add import add, remove
 from pairingnet.archive.catalogue import Catalogue
-from pairingnet.archive.check import check
+from pairingnet.archive.check import check, check_folder
 from pairingnet.archive.folder import Archive, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins, search
 from pairingnet.archive.store import first_id, point_ids
 from pairingnet.config import ArchiveSettings, IndexSettings
-from pairingnet.errors import CollectionError, ImageError, SettingsError
+from pairingnet.errors import CollectionError, DamagedFileError, ImageError, SettingsError
 from pairingnet.io.collection import Collection
 from pairingnet.io.run import read_joins, read_matches
 from pairingnet.match.verify import Verifier
@@ -32,6 +33,7 @@ from pairingnet.prepare.load import load_fragment
 from pairingnet.search.votes import rank_by_votes
 from tests.conftest import ROOT
 from tests.sample import SAMPLE
+from tests.test_lock import held_by_another_process
 from tests.test_ring_matching import TINY
 from tests.test_solve import pieces_of, run
 
@@ -350,10 +352,28 @@ def test_killed_adds_lose_nothing_they_told_of() -> None:
 
 
 def test_only_one_process_writes(archive: Archive, scans: Path) -> None:
-    with archive.writing(), Archive(archive.folder) as other:
+    with held_by_another_process(archive.folder) as child, Archive(archive.folder, wait_s=0) as other:
         assert len(ids(other)) == 9  # reading goes on
-        with pytest.raises(CollectionError, match="Another process"):
-            add(other, [scans])
+        for work in (partial(add, other, [scans]), partial(remove, other, ["*"]), partial(find_joins, other)):
+            with pytest.raises(CollectionError, match=f"process {child.pid} on .* is writing to"):
+                work()
+    assert len(ids(archive)) == 9
+
+
+def test_two_processes_add_at_once(empty: Path, scans: Path) -> None:
+    """The second waits, says whom for, and adds what the first has not added."""
+    files = sorted(scans.iterdir())
+    words = [sys.executable, "-m", "pairingnet", "archive", "add", "--each", str(empty)]
+    started = [
+        subprocess.Popen([*words, *map(str, files[part])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for part in (slice(0, 6), slice(3, 9))
+    ]
+    told = [each.communicate(timeout=100) for each in started]
+    assert [each.returncode for each in started] == [0, 0], told
+    named = [line for out, _ in told for line in out.splitlines() if line in {path.stem for path in files}]
+    assert sorted(named) == [path.stem for path in files]
+    with Archive(empty) as archive:
+        assert sorted(ids(archive)) == sorted(named) and check(archive).repaired == ()
 
 
 def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, tmp_path: Path) -> None:
@@ -375,8 +395,10 @@ def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, 
         Catalogue(empty)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "archive.sqlite").write_bytes(b"no database at all, but long enough to look at" * 20)
-    with pytest.raises(CollectionError, match="backup"):
+    with pytest.raises(DamagedFileError, match=r"archive\.sqlite is damaged .* 'pairingnet archive check"):
         Archive(tmp_path / "broken")
+    with pytest.raises(CollectionError, match="backup"):
+        check_folder(tmp_path / "broken")
 
 
 def test_other_weights_are_refused(empty: Path) -> None:

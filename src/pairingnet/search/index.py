@@ -27,6 +27,7 @@ Lookup = Callable[[Ids], Features]
 _BLOCK = 1024  # queries at a time
 _REBUILD_BLOCK = 65_536  # vectors
 _SAMPLE = 32  # vectors per cell, from which cells are learned
+_WRITE_BYTES = 1 << 22  # at a time
 _ROUNDS = 6  # of learning cells; more changes nothing that is found
 _OUTGROWN = 4  # cells are made anew when there are so many times more vectors
 
@@ -78,7 +79,7 @@ class FaissIndex:
         opened = cls(width, exact, settings, path)
         try:
             stored = faiss.read_index(str(path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise CollectionError(f"{path} is no index ({_short(error)}).", "Make it again from its vectors.") from None
         if stored.d != width:
             raise CollectionError(f"{path} has vectors of {stored.d} numbers, not {width}.", "Make it again.")
@@ -141,7 +142,29 @@ class FaissIndex:
     def save(self) -> None:
         """Write the file, whole; nothing to do without a path."""
         if self.path is not None:
-            write_whole(self.path, lambda file: faiss.write_index(self._index, str(file)))
+            write_whole(self.path, self._write)
+
+    def _write(self, path: Path) -> None:
+        """Through a file of Python's: faiss' own keeps silent about a disk that is full when it is closed."""
+        failed: list[OSError] = []
+        with path.open("wb") as file:
+
+            def write(data: bytes) -> None:
+                try:
+                    file.write(data)
+                except OSError as error:
+                    failed.append(error)
+                    raise
+
+            try:
+                faiss.write_index(self._index, faiss.PyCallbackIOWriter(write, _WRITE_BYTES))
+            except Exception:
+                # What comes through faiss is an error of its own.
+                raise (
+                    failed[0]
+                    if failed
+                    else CollectionError(f"{path} cannot be written.", "Look at its disk, and run this command again.")
+                ) from None
 
     def clear(self) -> None:
         """Forget everything."""
@@ -222,6 +245,6 @@ def _rows(vectors: Features) -> Features:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _short(error: RuntimeError) -> str:
+def _short(error: Exception) -> str:
     """The last part of faiss' message; the rest is its source code."""
     return str(error).strip().rpartition(":")[2].strip() or "unknown"

@@ -7,7 +7,9 @@ processes, and its answers are compared once more with the vectors themselves.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,14 @@ class MilvusIndex:
 
     def close(self) -> None:
         self._client.close()
+
+
+def remove_milvus_file(path: Path) -> None:
+    """Delete what milvus-lite keeps at a path: a file or a folder, by its version."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _connected(address: str) -> Any:
