@@ -41,7 +41,7 @@ def check(archive: Archive, rebuild: bool = False, told: Callable[[str], None] =
         if cut:
             repaired.append(f"cut off {cut} bytes that an interrupted command left behind")
         if _levels_are_broken(archive):
-            archive.draw_bank()
+            archive.draw_bank(again=True)
             repaired.append("made the background levels again")
         if archive.update_index(from_nothing=rebuild or archive.index_is_broken()):
             repaired.append("brought the index up to date")

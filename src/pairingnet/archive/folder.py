@@ -22,7 +22,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +53,7 @@ _VECTORS = "vectors.faiss"
 _INCLUDED = "fragments.npy"
 _MARKS = "marks.json"
 _BANK_MARKS = "bank_marks"  # a fact: the marks of this bank and the one before, by their numbers
+_BANK_LAST = "bank_last"  # a fact: the highest number of a fragment when this bank was drawn
 _USUAL_LOOSE = "usual_loose"  # a fact: steps, and the bank that was in use
 _SYNC_BLOCK = 512  # fragments
 _OTHER_WEIGHTS = "Get it from a backup: other weights cannot read these features."
@@ -223,11 +224,16 @@ class Archive:
         self.draw_bank()
         return True
 
-    def draw_bank(self) -> None:
-        """A new bank from the fragments that are there, and the levels by it."""
-        entries = self.catalogue.entries()
-        number = self.bank_number + 1
-        bank = self._some_points(entries, number)
+    def draw_bank(self, again: bool = False) -> None:
+        """A new bank from the fragments that are there, and the levels by it.
+
+        again: what was drawn last, where it or its levels are damaged; the same bytes, unless fragments were removed.
+        """
+        entries, facts = self.catalogue.entries(), self.catalogue.facts()
+        number, drawn, last = self.bank_number + 1, len(entries), entries[-1].number if entries else 0
+        if again and number > 1:
+            drawn, last = int(facts["bank_fragments"]), int(facts.get(_BANK_LAST, last))
+        bank = self._bank_of(entries, last, again)
         path = self._bank_path(number)
         write_whole(path, lambda file: _save_bank(file, bank))
         sync_folder(path.parent)
@@ -238,10 +244,13 @@ class Archive:
             levels = np.stack([known.query_level, known.key_level], axis=1)
             marks.append((entry.number, self.store.write_levels(entry.place, number, levels)))
         self.store.settle_levels(number, self.catalogue.ends())
-        before = self.catalogue.facts().get(_BANK_MARKS, {}).get(str(number - 1))
+        before = facts.get(_BANK_MARKS, {}).get(str(number - 1))
         bank_marks = {str(number): file_mark(path)} | ({str(number - 1): before} if before else {})
         with self.catalogue.transaction():
-            self.catalogue.state({"bank": number, "bank_fragments": len(entries), _BANK_MARKS: bank_marks})
+            self.catalogue.state({"bank": number, "bank_fragments": drawn})
+            self.catalogue.state({_BANK_LAST: last, _BANK_MARKS: bank_marks})
+            if again and facts.get(_USUAL_LOOSE, {}).get("bank") == number - 1:
+                self.catalogue.state({_USUAL_LOOSE: {**facts[_USUAL_LOOSE], "bank": number}})
             self.catalogue.put_level_marks(number, marks)
             self.catalogue.forget_level_marks(before=number - 1)
         # The bank before stays for those who are still reading with it.
@@ -250,11 +259,18 @@ class Archive:
             if old.stem.isdigit() and int(old.stem) < number - 1:
                 old.unlink(missing_ok=True)
 
-    def _some_points(self, entries: Sequence[Entry], number: int) -> Bank:
+    def _bank_of(self, entries: Sequence[Entry], last: int, again: bool) -> Bank:
+        """A bank of the fragments up to a number; the present one, where it is whole and wanted again."""
+        if again and self.bank_number > 0:
+            with suppress(DamagedFileError):
+                return self.bank()
+        return self._some_points([entry for entry in entries if entry.number <= last], last)
+
+    def _some_points(self, entries: Sequence[Entry], seed: int) -> Bank:
         """Points at random, every contour point with the same chance."""
         if not entries:
             return self.bank(0)
-        rng = np.random.default_rng(number)
+        rng = np.random.default_rng(seed)
         ends = np.cumsum([entry.place.count for entry in entries])
         chosen = np.sort(rng.choice(int(ends[-1]), min(BANK, int(ends[-1])), replace=False))
         owner = np.searchsorted(ends, chosen, side="right")
@@ -395,7 +411,7 @@ class Archive:
             block = new[first : first + _SYNC_BLOCK]
             every = self.settings.votes.keep_every
             ids = np.concatenate([point_ids(entry.place, every) for entry in block])
-            index.add(ids, np.concatenate([self.store.keys_of(entry.id, entry.place)[::every] for entry in block]))
+            index.add(ids, np.concatenate([self.store.keys_of(entry.place, entry.id)[::every] for entry in block]))
 
     def _save_index(self, index: VectorIndex, table: Table) -> None:
         """Store index and list together: a folder with both appears at once, then the old one goes."""

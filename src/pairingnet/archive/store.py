@@ -127,7 +127,7 @@ class Store:
         side = Side(strip, queries, keys, levels[:, 0].copy(), levels[:, 1].copy())
         return RingFeatures(fragment_id, side, Outline(np.array(a[_CONTOUR], dtype=np.float64)))
 
-    def keys_of(self, fragment_id: str, place: Place) -> Features:
+    def keys_of(self, place: Place, fragment_id: str = "") -> Features:
         """(n, D): the keys of one fragment."""
         return np.array(self._whole(place, fragment_id)["keys"], dtype=np.float32)
 
@@ -160,7 +160,7 @@ class Store:
     def is_whole(self, place: Place) -> bool:
         """Whether a fragment's bytes are those that were written."""
         try:
-            self._whole(place, "")
+            self._whole(place)
             return True
         except CollectionError:
             return False
@@ -208,11 +208,13 @@ class Store:
         self._mapped.clear()
         return cut
 
-    def _whole(self, place: Place, fragment_id: str) -> dict[str, NDArray[np.generic]]:
+    def _whole(self, place: Place, fragment_id: str = "") -> dict[str, NDArray[np.generic]]:
         """All rows of a fragment, which are those that were written."""
         rows = {name: self._part(name, place) for name in _SHAPES}
         if _mark(rows) != place.mark:
-            raise self._damage(self.folder / _name(place.segment), f" in what it holds of {fragment_id}")
+            raise self._damage(
+                self.folder / _name(place.segment), f" in what it holds of {fragment_id or 'a fragment'}"
+            )
         return rows
 
     def _damage(self, path: Path, where: str = "") -> DamagedFileError:

@@ -147,6 +147,7 @@ class FaissIndex:
     def _write(self, path: Path) -> None:
         """Through a file of Python's: faiss' own keeps silent about a disk that is full when it is closed."""
         failed: list[OSError] = []
+        untyped: Any = faiss
         with path.open("wb") as file:
 
             def write(data: bytes) -> None:
@@ -157,7 +158,7 @@ class FaissIndex:
                     raise
 
             try:
-                faiss.write_index(self._index, faiss.PyCallbackIOWriter(write, _WRITE_BYTES))
+                faiss.write_index(self._index, untyped.PyCallbackIOWriter(write, _WRITE_BYTES))
             except Exception:
                 # What comes through faiss is an error of its own.
                 raise (
