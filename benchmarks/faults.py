@@ -47,6 +47,8 @@ import torch
 from pairingnet.archive.catalogue import Catalogue
 from pairingnet.archive.store import Store
 from pairingnet.errors import PairingNetError
+from pairingnet.match.pair import match_pair
+from pairingnet.prepare.files import read_fragment
 
 SAMPLE = Path(__file__).parent.parent / "examples" / "sample"
 _LIMIT_S = 300.0
@@ -64,13 +66,18 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=6, help="of the sample, that are worked on")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    # What is loaded and compiled here is there in every child.
+    match_pair(read_fragment(SAMPLE / "piece-01.jpg"), read_fragment(SAMPLE / "piece-02.jpg"))
     table = Table()
-    with tempfile.TemporaryDirectory() as scratch:
-        for what in given.what:
-            subject = {"archive": archive_subject, "run": run_subject}[what](Path(scratch) / what, given.pieces)
-            for fault in given.only:
-                _FAULTS[fault](subject, table, given.count, np.random.default_rng(given.seed))
-    print(table)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            for what in given.what:
+                subject = {"archive": archive_subject, "run": run_subject}[what](Path(scratch) / what, given.pieces)
+                for fault in given.only:
+                    _FAULTS[fault](subject, table, given.count, np.random.default_rng(given.seed))
+    finally:
+        print(table, flush=True)  # also of what was stopped early
 
 
 @dataclass
@@ -83,7 +90,7 @@ class Table:
         self.rows.setdefault(row, Counter())[outcome] += 1
         print(f"\r{row}: {sum(self.rows[row].values())}   ", end="", file=sys.stderr, flush=True)
         if outcome not in _GOOD:
-            print(f"\n{outcome}: {row}: {case}\n{told}", file=sys.stderr, flush=True)
+            print(f"\n{outcome}: {row}: {case}\n{told[-2000:]}", file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         width = max(map(len, self.rows), default=0)
@@ -178,6 +185,7 @@ def run(
 def _be_the_command(words: list[str], out: Path, err: Path, before: Callable[[], None]) -> None:
     """In the child: never returns."""
     status = 70
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         for number, path in ((1, out), (2, err)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
