@@ -22,7 +22,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -295,9 +295,11 @@ class Archive:
     def update_index(self, from_nothing: bool = False) -> bool:
         """Bring the stored index up to date; whether there was anything to do. Only inside `writing`."""
         table = Table.of(self.catalogue.entries())
-        if from_nothing:
+        try:
+            index, included = self._open_index()
+        except DamagedFileError:  # a file of Milvus; it is derived as well
             self._forget_index()
-        index, included = self._open_index()
+            index, included = self._open_index()
         try:
             if from_nothing:
                 index.clear()
@@ -354,36 +356,37 @@ class Archive:
 
     def _open_index(self) -> tuple[VectorIndex, Ids]:
         """The stored index, or an empty one, and the fragments in it: their numbers and marks (F, 2)."""
-        stored, included = self._stored(), _NOTHING
-        if stored is not None:
-            try:
-                included = self._included(stored)
-            except DamagedFileError:  # it is derived: a broken one is as good as none
-                stored = None
-        facts = self.catalogue.facts()
+        stored, facts = self._stored(), self.catalogue.facts()
         where, settings = str(facts["index"]), self.settings.index
         if where != FAISS:
             from pairingnet.search.milvus import MilvusIndex
 
+            included = _NOTHING
+            with nullcontext() if where == MILVUS_FILE else suppress(DamagedFileError):
+                included = _NOTHING if stored is None else self._included(stored)
             address = str(self.folder / MILVUS_DB) if where == MILVUS_FILE else where
-            return MilvusIndex(
-                address, f"pairingnet_{facts['name']}", self.store.width, self._exact, settings
-            ), included
+            name = f"pairingnet_{facts['name']}"
+            return MilvusIndex(address, name, self.store.width, self._exact, settings), included
         if stored is not None:
-            return FaissIndex.open(stored / _VECTORS, self.store.width, self._exact, settings), included
-        return FaissIndex(self.store.width, self._exact, settings), included
+            # It is derived: a broken one is as good as none, and so is one that another process just replaces.
+            with suppress(CollectionError, OSError):
+                included = self._included(stored)
+                return FaissIndex.open(stored / _VECTORS, self.store.width, self._exact, settings), included
+        return FaissIndex(self.store.width, self._exact, settings), _NOTHING
 
     def _included(self, stored: Path) -> Ids:
         """Numbers and marks (F, 2) of the fragments in a stored index, all of whose files are what was written."""
         step = f"Run 'pairingnet archive check {self.folder}'."
         for name, mark in read_json(stored / _MARKS, step, checked=True).items():
-            if not (stored / name).is_file() or file_mark(stored / name) != mark:
-                raise DamagedFileError(f"{stored / name} is damaged.", step)
+            path = Path(os.path.normpath(stored / name))
+            inside = self.folder.resolve() in path.resolve().parents
+            if not inside or not path.is_file() or file_mark(path) != mark:
+                raise DamagedFileError(f"{path} is damaged.", step)
         included: Ids = np.load(stored / _INCLUDED, allow_pickle=False)
         return included
 
     def _forget_index(self) -> None:
-        """Delete what is stored of an index that may be broken; that of a server stays where it is."""
+        """Delete what is stored of an index that is damaged; that of a server stays where it is."""
         shutil.rmtree(self.folder / "index", ignore_errors=True)
         if self.catalogue.facts()["index"] == MILVUS_FILE:
             from pairingnet.search.milvus import remove_milvus_file

@@ -155,7 +155,8 @@ def _copy_path(folder: Path, seal: Seal) -> Path:
 def _read(folder: Path) -> Seal:
     """The seal; none where it is missing or itself damaged."""
     try:
-        return Seal(**read_json(folder / _SEAL, checked=True))
+        seal = Seal(**read_json(folder / _SEAL, checked=True))
+        return seal if isinstance(seal.number, int) else Seal()  # a path is made of it
     except (CollectionError, TypeError):
         return Seal()
 
