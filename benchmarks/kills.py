@@ -12,8 +12,8 @@ of, with the right bytes, and nothing twice. In the end it must hold what an und
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import pickle
 import shutil
 import signal
 import sys
@@ -139,7 +139,7 @@ def _run(work: Callable[[int], None], kill_after_s: float | None = None) -> Run:
 
 def _present(folder: Path, whole: Path, scans: Path, number: int) -> set[str]:
     """The fragments of an archive, after a look at all of it."""
-    return set(pickle.loads(_run(partial(_examine, folder, whole, scans, number)).written))
+    return set(json.loads(_run(partial(_examine, folder, whole, scans, number)).written))
 
 
 def _add(folder: Path, scans: Path, die_at: int | None, told: int) -> None:
@@ -152,7 +152,7 @@ def _add(folder: Path, scans: Path, die_at: int | None, told: int) -> None:
 
 def _remove(folder: Path, names: list[str], told: int) -> None:
     with Archive(folder) as archive:
-        _tell(told, pickle.dumps(remove(archive, names)))
+        _tell(told, json.dumps(remove(archive, names)).encode())
 
 
 def _count_down(number: int) -> None:
@@ -186,7 +186,7 @@ def _examine(folder: Path, whole: Path, scans: Path, number: int, told: int) -> 
         if number % 4 == 3:
             assert check(archive).lost == ()
             assert check(archive).repaired == ()
-    _tell(told, pickle.dumps(names))
+    _tell(told, json.dumps(names).encode())
 
 
 def _tell(pipe: int, data: bytes) -> None:

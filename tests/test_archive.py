@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +21,15 @@ import torch
 
 from pairingnet.archive.add import add, remove
 from pairingnet.archive.catalogue import Catalogue
-from pairingnet.archive.check import check
+from pairingnet.archive.check import Checked, check, check_folder
 from pairingnet.archive.folder import Archive, init_archive
 from pairingnet.archive.joins import candidates_of, find_joins, search
 from pairingnet.archive.store import first_id, point_ids
 from pairingnet.config import ArchiveSettings, IndexSettings
-from pairingnet.errors import CollectionError, ImageError, SettingsError
+from pairingnet.errors import CollectionError, DamagedFileError, ImageError, SettingsError
 from pairingnet.io.collection import Collection
+from pairingnet.io.files import write_json
+from pairingnet.io.lock import LOCK_FILES
 from pairingnet.io.run import read_joins, read_matches
 from pairingnet.match.verify import Verifier
 from pairingnet.match.weights import RingModel, save_model
@@ -30,8 +37,10 @@ from pairingnet.models.ring import RingNet
 from pairingnet.prepare.files import read_fragment
 from pairingnet.prepare.load import load_fragment
 from pairingnet.search.votes import rank_by_votes
+from pairingnet.types import Fragment
 from tests.conftest import ROOT
 from tests.sample import SAMPLE
+from tests.test_lock import held_by_another_process
 from tests.test_ring_matching import TINY
 from tests.test_solve import pieces_of, run
 
@@ -262,6 +271,32 @@ def test_an_archive_with_its_index_in_milvus(scans: Path, weights: Path, tmp_pat
     assert found[0] == found[1] and len(found[0]) > 10
 
 
+@pytest.mark.parametrize("how", ["emptied", "cut in half", "a flipped bit"])
+def test_a_damaged_file_of_milvus_is_named_then_made_again(
+    scans: Path, weights: Path, tmp_path: Path, torn: Collection, how: str
+) -> None:
+    pytest.importorskip("pymilvus", reason="needs the extra 'milvus'")
+    pytest.importorskip("milvus_lite", reason="needs the extra 'milvus'")
+    folder, asked = tmp_path / "archive", load_fragment(torn, torn.fragments[9].id)
+    init_archive(folder, ArchiveSettings(least=0.0), weights, index="milvus")
+    with Archive(folder) as archive:
+        add(archive, [scans])
+    before = found_in(folder, asked)
+    release(folder)
+    damaged(max(folder.glob("milvus.db/**/*.parquet"), key=lambda path: path.stat().st_size), how)
+    with pytest.raises(DamagedFileError, match=r"milvus\.db.* is damaged.*archive check"):
+        found_in(folder, asked)
+    assert check_folder(folder).repaired == ("brought the index up to date",)
+    assert found_in(folder, asked) == before and check_folder(folder).repaired == ()
+
+
+def release(folder: Path) -> None:
+    """As when this process had ended: milvus-lite keeps its files open."""
+    from milvus_lite.server_manager import server_manager_instance
+
+    server_manager_instance.release_server(str(folder / "milvus.db"))
+
+
 def test_what_a_killed_process_leaves_is_cut_off(archive: Archive) -> None:
     before = archive.catalogue.entries()
     segment = archive.folder / "segments" / "000001"
@@ -339,21 +374,221 @@ def test_files_that_are_too_short_are_refused_then_mended(archive: Archive, scan
             assert check(opened).repaired == ()
 
 
+@dataclass(frozen=True)
+class Whole:
+    """An archive to be damaged in copies of it, its scans, a piece to ask with, and what is found then."""
+
+    folder: Path
+    scans: Path
+    asked: Fragment
+    found: list[tuple[str, float]]
+
+
+@pytest.fixture(scope="module")
+def whole(weights: Path, torn: Collection, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder, asked = tmp_path_factory.mktemp("whole"), load_fragment(torn, torn.fragments[9].id)
+    (folder / "scans").mkdir()
+    for record in torn.fragments[:9]:
+        shutil.copy2(torn.folder / record.image, folder / "scans")
+    init_archive(folder / "archive", ArchiveSettings(least=0.0), weights)
+    with Archive(folder / "archive") as archive:
+        add(archive, [folder / "scans"])
+        find_joins(archive)
+    return Whole(folder / "archive", folder / "scans", asked, found_in(folder / "archive", asked))
+
+
+def found_in(folder: Path, asked: Fragment) -> list[tuple[str, float]]:
+    with Archive(folder) as archive:
+        return [(join.target, join.score) for join in search(archive, [asked])]
+
+
+def damaged(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "a flipped bit":
+        data[2 * len(data) // 3] ^= 1
+    else:
+        del data[0 if how == "emptied" else len(data) // 2 :]
+    path.write_bytes(data)
+
+
+FILES = [
+    "archive.sqlite",
+    "weights.safetensors",
+    "seal.json",
+    "copies/*.sqlite",
+    "banks/*.npz",
+    "index/*/vectors.faiss",
+    "index/*/fragments.npy",
+    "index/*/marks.json",
+    "segments/*/points.f4",
+    "segments/*/tangents.f4",
+    "segments/*/colours.u1",
+    "segments/*/queries.f2",
+    "segments/*/keys.f2",
+    "segments/*/contour.f4",
+    "segments/*/levels-*.f4",
+]
+
+
+def test_these_are_all_files_of_an_archive(whole: Whole) -> None:
+    files = {path for path in whole.folder.rglob("*") if path.is_file() and path.name not in LOCK_FILES}
+    assert files == {path for pattern in FILES for path in whole.folder.glob(pattern)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "how"),
+    [
+        (file, how)
+        for number, file in enumerate(FILES)
+        for how in ("a flipped bit", ("emptied", "cut in half")[number % 2])
+    ],
+)
+def test_a_damaged_file_is_named_or_not_needed_then_mended(
+    whole: Whole, pattern: str, how: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    shutil.copytree(whole.folder, folder)
+    path = sorted(folder.glob(pattern))[-1]
+    damaged(path, how)
+    try:
+        assert found_in(folder, whole.asked) == whole.found
+    except CollectionError as error:
+        # Of a segment's files only all together have a checksum.
+        assert str(path) in str(error) or str(path.parent) in str(error)
+        assert str(folder) in error.next_step or "backup" in error.next_step
+    if path.name == "weights.safetensors":
+        with pytest.raises(CollectionError, match="backup"):
+            check_folder(folder)
+        return
+    told = check_folder(folder)
+    assert told.repaired or told.lost or pattern in ("seal.json", "copies/*.sqlite")
+    with Archive(folder) as archive:
+        add(archive, [whole.scans])
+        assert check(archive) == Checked(9, (), ())
+    # Fragments that were added again have other numbers, by which equal joins are sorted.
+    assert sorted(found_in(folder, whole.asked)) == sorted(whole.found)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_the_catalogue_comes_back_from_its_copy(whole: Whole, sealed: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shutil.copytree(whole.folder, folder)
+    if not sealed:  # as after a kill
+        told = json.loads((folder / "seal.json").read_text())
+        write_json(
+            folder / "seal.json", {n: v for n, v in (told | {"catalogue": None}).items() if n != "checksum"}, True
+        )
+    path = folder / "archive.sqlite"
+    data = path.read_bytes()
+    if sealed:
+        at = data.index(b"target_from_source")  # within a join: SQLite itself cannot notice this
+        path.write_bytes(data[: at + 40] + bytes([data[at + 40] ^ 1]) + data[at + 41 :])
+    else:
+        path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DamagedFileError, match=r"archive\.sqlite is damaged .* archive check"):
+        Archive(folder)
+    assert "brought the catalogue back" in check_folder(folder).repaired[0]
+    assert path.read_bytes() == data and found_in(folder, whole.asked) == whole.found
+    path.unlink()
+    assert "brought the catalogue back" in check_folder(folder).repaired[0]
+    shutil.rmtree(folder / "copies")
+    path.write_bytes(b"")
+    with pytest.raises(CollectionError, match=r"no copy of it\. Get it from a backup"):
+        check_folder(folder)
+
+
+def test_a_catalogue_from_a_backup_goes_with_no_later_index(whole: Whole, torn: Collection, tmp_path: Path) -> None:
+    """The index knows fragments that the catalogue does not know yet, and others got their numbers since."""
+    folder, more = tmp_path / "archive", tmp_path / "more"
+    shutil.copytree(whole.folder, folder)
+    more.mkdir()
+    shutil.copy(torn.folder / torn.fragments[10].image, more)
+    with Archive(folder) as archive:
+        add(archive, [more])
+    for name in ("archive.sqlite", "seal.json"):
+        shutil.copy(whole.folder / name, folder)
+    assert found_in(folder, whole.asked) == whole.found
+    with Archive(folder) as archive:
+        assert add(archive, [torn.folder / torn.fragments[11].image]).ids == (torn.fragments[11].id,)
+        assert torn.fragments[10].id not in {name for name, _ in found_in(folder, whole.asked)}
+        check(archive)
+        assert check(archive) == Checked(10, (), ())
+
+
+def test_a_copied_archive_is_the_same_archive(whole: Whole, tmp_path: Path) -> None:
+    shutil.copytree(whole.folder, tmp_path / "copy", copy_function=shutil.copyfile)  # with times of its own
+    assert found_in(tmp_path / "copy", whole.asked) == whole.found
+    assert check_folder(tmp_path / "copy") == Checked(9, (), ())
+
+
+def test_an_archive_of_version_1_is_read_and_gets_its_marks(whole: Whole, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shutil.copytree(whole.folder, folder)
+    for name in ("seal.json", "copies", "index"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with closing(sqlite3.connect(folder / "archive.sqlite")) as old:
+        old.executescript(
+            "DROP TABLE levels; UPDATE facts SET value = '1' WHERE name = 'version';"
+            "DELETE FROM facts WHERE name IN ('bank_marks', 'bank_last')"
+        )
+    assert found_in(folder, whole.asked) == whole.found
+    assert "levels" in check_folder(folder).repaired[0]
+    assert found_in(folder, whole.asked) == whole.found and check_folder(folder) == Checked(9, (), ())
+
+
+@pytest.mark.parametrize("place", ["os.fsync", "pairingnet.search.index.faiss.write_index"])
+def test_a_full_disk_is_said_and_costs_nothing(
+    whole: Whole, torn: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    folder, one = tmp_path / "archive", torn.folder / torn.fragments[10].image
+    shutil.copytree(whole.folder, folder)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Archive(folder) as archive:
+        with monkeypatch.context() as patched, pytest.raises(CollectionError, match=r"room|disk"):
+            patched.setattr(place, full)
+            add(archive, [one])
+        told = add(archive, [one])
+        assert ids(archive).count(torn.fragments[10].id) == 1 and told.bad_files == ()
+        assert check(archive) == Checked(10, (), ())
+
+
 def test_killed_adds_lose_nothing_they_told_of() -> None:
     """A handful of what `benchmarks/kills.py` does hundreds of times."""
     if not hasattr(os, "fork"):
         pytest.skip("kills children that are forked")
     words = [sys.executable, "-m", "benchmarks.kills", "--random", "4", "--every", "25"]
-    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert result.returncode == 0, result.stderr
     assert "none lost" in result.stdout
 
 
 def test_only_one_process_writes(archive: Archive, scans: Path) -> None:
-    with archive.writing(), Archive(archive.folder) as other:
+    with held_by_another_process(archive.folder) as child, Archive(archive.folder, wait_s=0) as other:
         assert len(ids(other)) == 9  # reading goes on
-        with pytest.raises(CollectionError, match="Another process"):
-            add(other, [scans])
+        for work in (partial(add, other, [scans]), partial(remove, other, ["*"]), partial(find_joins, other)):
+            with pytest.raises(CollectionError, match=f"process {child.pid} on .* is writing to"):
+                work()
+    assert len(ids(archive)) == 9
+
+
+def test_two_processes_add_at_once(empty: Path, scans: Path) -> None:
+    """The second waits, says whom for, and adds what the first has not added."""
+    files = sorted(scans.iterdir())
+    words = [sys.executable, "-m", "pairingnet", "archive", "add", "--each", str(empty)]
+    started = [
+        subprocess.Popen([*words, *map(str, files[part])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for part in (slice(0, 6), slice(3, 9))
+    ]
+    told = [each.communicate(timeout=100) for each in started]
+    assert [each.returncode for each in started] == [0, 0], told
+    named = [line for out, _ in told for line in out.splitlines() if line in {path.stem for path in files}]
+    assert sorted(named) == [path.stem for path in files]
+    with Archive(empty) as archive:
+        assert sorted(ids(archive)) == sorted(named) and check(archive).repaired == ()
 
 
 def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, tmp_path: Path) -> None:
@@ -375,8 +610,10 @@ def test_what_is_no_archive_is_refused(empty: Path, scans: Path, weights: Path, 
         Catalogue(empty)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "archive.sqlite").write_bytes(b"no database at all, but long enough to look at" * 20)
-    with pytest.raises(CollectionError, match="backup"):
+    with pytest.raises(DamagedFileError, match=r"archive\.sqlite is damaged .* 'pairingnet archive check"):
         Archive(tmp_path / "broken")
+    with pytest.raises(CollectionError, match="backup"):
+        check_folder(tmp_path / "broken")
 
 
 def test_other_weights_are_refused(empty: Path) -> None:

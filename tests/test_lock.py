@@ -120,6 +120,11 @@ def test_it_ends_with_an_error_and_leaves_nothing_to_stumble_over(tmp_path: Path
         pass
 
 
+def test_only_its_two_files_lie_there(tmp_path: Path) -> None:
+    with one_writer(tmp_path, "solve"):
+        assert {path.name for path in tmp_path.iterdir()} == LOCK_FILES
+
+
 def test_a_note_of_somebody_elses_making_is_only_text(tmp_path: Path) -> None:
     with held_by_another_process(tmp_path):
         for note in ("", "[1]", "{}", '{"doing": "\\u001b[31mred", "process": 1, "machine": "m", "since": "s"}'):

@@ -18,6 +18,7 @@ import numpy as np
 
 from pairingnet.archive.catalogue import Entry, KnownFile, NewEntry, now
 from pairingnet.archive.folder import Archive
+from pairingnet.archive.store import levels_mark, levels_of
 from pairingnet.config import PrepareSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError
@@ -72,9 +73,11 @@ def add(
     jobs: Workers = 1,
     told: Callable[[str], None] = lambda _: None,
     max_pixels: int = MAX_PIXELS,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> Added:
-    """Add the fragments in files and folders; `told` hears of each fragment when it is safely in the archive."""
-    with archive.writing():
+    """Add the fragments in files and folders; `told` hears of each fragment when it is safely in the archive, `waits`
+    of who else is writing, where that has to be waited for."""
+    with archive.writing("archive add", told=waits):
         archive.check_sizes()
         missing, refused = _missing(archive, inputs)
         if archive.step_px is None and missing:
@@ -87,9 +90,9 @@ def add(
     return replace(added, bad_files=(*added.bad_files, *refused))
 
 
-def remove(archive: Archive, names: Sequence[str]) -> list[str]:
+def remove(archive: Archive, names: Sequence[str], waits: Callable[[str], None] = lambda _: None) -> list[str]:
     """Remove fragments by id, by a pattern (`sheet#*`), or by the file they came from; the ids that went."""
-    with archive.writing():
+    with archive.writing("archive remove", told=waits):
         entries = archive.catalogue.entries()
         gone: dict[int, Entry] = {}
         for name in names:
@@ -190,7 +193,7 @@ def _bank_of_now(archive: Archive) -> int:
 
 @lru_cache(maxsize=1)
 def _opened(folder: Path) -> Archive:
-    return Archive(folder)
+    return Archive(folder, part_of_a_command=True)
 
 
 @lru_cache(maxsize=2)
@@ -268,6 +271,7 @@ class _Keeper:
         bank = archive.bank_number
         pieces = [one for each in fresh for one in self._levelled(each, bank)]
         places = iter(archive.store.append(catalogue.ends(), pieces, bank))
+        marks = iter([levels_mark(levels_of(one)) for one in pieces])
         when, ids = now(), []
         with catalogue.transaction():
             for each in found:
@@ -275,7 +279,9 @@ class _Keeper:
                     old = catalogue.entries("path = ?", (each.file.path,))
                     catalogue.remove_fragments([entry.number for entry in old], when)
                     self._replaced += len(old)
-                    catalogue.put_fragments(each.file.path, [(line, next(places)) for _, line in each.fragments], when)
+                    lines = [(line, next(places)) for _, line in each.fragments]
+                    numbers = catalogue.put_fragments(each.file.path, lines, when)
+                    catalogue.put_level_marks(bank, [(number, next(marks)) for number in numbers])
                     ids += [line.id for _, line in each.fragments]
                 if each in fresh or each.file.problem or each.known_as == each.file.path:
                     catalogue.put_file(each.file)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pairingnet.archive.catalogue import now
+from pairingnet.archive.catalogue import Catalogue, now
 from pairingnet.archive.folder import Archive
+from pairingnet.archive.seal import restore, seal
 from pairingnet.errors import CollectionError
 
 
@@ -19,25 +21,31 @@ class Checked:
     lost: tuple[str, ...]
 
 
-def check(archive: Archive, rebuild: bool = False) -> Checked:
+def check_folder(folder: Path, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
+    """Check an archive that may be too damaged to be opened; see `check`."""
+    restored = restore(folder)
+    with Archive(folder) as archive:
+        checked = check(archive, rebuild, told)
+    return replace(checked, repaired=(*([restored] if restored else []), *checked.repaired))
+
+
+def check(archive: Archive, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
     """Check catalogue, features, levels and index; `rebuild` makes the index anew whatever it looks like."""
     repaired = []
-    with archive.writing():
-        try:
-            broken = archive.catalogue.broken()
-        except sqlite3.DatabaseError as error:
-            broken = [str(error)]
+    with archive.writing("archive check", told):
+        broken = archive.catalogue.broken()
         if broken:
-            raise CollectionError(f"{archive.catalogue.path} is broken: {broken[0]}.", "Get it from a backup.")
+            raise Catalogue.damage(archive.catalogue.path, broken[0])
         lost = _drop_broken(archive)
         cut = archive.store.trim(archive.catalogue.ends())
         if cut:
             repaired.append(f"cut off {cut} bytes that an interrupted command left behind")
         if _levels_are_broken(archive):
-            archive.draw_bank()
+            archive.draw_bank(again=True)
             repaired.append("made the background levels again")
         if archive.update_index(from_nothing=rebuild or archive.index_is_broken()):
             repaired.append("brought the index up to date")
+        seal(archive.folder, thorough=True)
     return Checked(archive.catalogue.count(), tuple(repaired), tuple(lost))
 
 
@@ -53,9 +61,15 @@ def _drop_broken(archive: Archive) -> list[str]:
 
 
 def _levels_are_broken(archive: Archive) -> bool:
-    """Whether the bank or its levels are missing."""
+    """Whether the bank or levels are missing, or not what was written."""
+    number = archive.bank_number
     try:
         archive.bank()
+        for entry in archive.catalogue.entries() if number else ():
+            mark = archive.catalogue.level_mark(entry.number, number)
+            archive.store.levels(entry.place, number, mark)
+            if mark is None:  # an earlier version made them
+                return True
     except CollectionError:
         return True
-    return bool(archive.store.missing(archive.catalogue.ends(), archive.bank_number))
+    return bool(archive.store.missing(archive.catalogue.ends(), number))

@@ -5,7 +5,7 @@ Neither touches all pairs: a fragment asks the index, and only its candidates ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -50,13 +50,19 @@ def search(archive: Archive, fragments: Sequence[Fragment], candidates: int = 0)
     return _likely(joins, archive.settings.least)
 
 
-def find_joins(archive: Archive, since: str = "", jobs: Workers = 1, candidates: int = 0) -> Found:
+def find_joins(
+    archive: Archive,
+    since: str = "",
+    jobs: Workers = 1,
+    candidates: int = 0,
+    waits: Callable[[str], None] = lambda _: None,
+) -> Found:
     """Look for joins of the fragments whose joins were not looked for yet, and store them.
 
     since: only fragments added then or later (ISO date or time, UTC); all their stored joins are given. Without it, the
-    joins that were found now.
+    joins that were found now. waits: hears who else is writing, where that has to be waited for.
     """
-    with archive.writing():
+    with archive.writing("archive joins", told=waits):
         archive.update_index()
         new = archive.catalogue.entries("joined IS NULL AND added >= ?", (since,))
         began = now()
@@ -119,7 +125,7 @@ class _Reader:
 
 @lru_cache(maxsize=1)
 def _archive(reader: _Reader) -> tuple[Archive, dict[int, Entry]]:
-    archive = Archive(reader.folder)
+    archive = Archive(reader.folder, part_of_a_command=True)
     return archive, {entry.number: entry for entry in archive.catalogue.entries()}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.archive.catalogue import End, Place
-from pairingnet.errors import CollectionError
+from pairingnet.errors import CollectionError, DamagedFileError
 from pairingnet.match.contact import Outline
 from pairingnet.match.evidence import Side
 from pairingnet.match.ring import RingFeatures
@@ -65,17 +65,17 @@ class Store:
             for name in _SHAPES:
                 first = start.contour_rows if name == _CONTOUR else start.rows
                 self._write(self._path(segment, name), first, [own[name] for own in arrays])
-            levels = [np.stack([each.side.query_level, each.side.key_level], axis=1) for each in group]
-            self._write(self._level_path(segment, bank), start.rows, levels)
+            self._write(self._level_path(segment, bank), start.rows, [levels_of(each).astype("<f4") for each in group])
         return places
 
-    def write_levels(self, place: Place, bank: int, levels: Features) -> None:
-        """Levels (n, 2) of one fragment by a bank that is not in use yet; `settle_levels` makes them last."""
+    def write_levels(self, place: Place, bank: int, levels: Features) -> int:
+        """Levels (n, 2) of one fragment by a bank that is not in use yet, made last by `settle_levels`; their mark."""
         path = self._level_path(place.segment, bank)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("r+b" if path.exists() else "w+b") as file:
             file.seek(8 * place.first)
             file.write(levels.astype("<f4").tobytes())
+        return levels_mark(levels)
 
     def settle_levels(self, bank: int, ends: Iterable[End]) -> None:
         """Levels by a bank are on disk when this returns, as many as there are rows: those of removed fragments too."""
@@ -110,9 +110,10 @@ class Store:
 
     # Reading
 
-    def read(self, fragment_id: str, place: Place, bank: int | None) -> RingFeatures:
-        """One fragment, with its levels by a bank; without any for None."""
-        a = {name: self._part(name, place) for name in _SHAPES}
+    def read(self, fragment_id: str, place: Place, bank: int | None, level_mark: int | None = None) -> RingFeatures:
+        """One fragment, with its levels by a bank; without any for None. What is not as it was written is refused;
+        levels without a mark are not compared with it."""
+        a = self._whole(place, fragment_id)
         strip = Strip(
             fragment_id,
             np.array(a["points"], dtype=np.float64),
@@ -121,19 +122,23 @@ class Store:
             np.zeros((0, 0), np.uint8),
             place.step_px,
         )
-        levels = np.zeros((0, 2), np.float32) if bank is None else self.levels(place, bank)
+        levels = np.zeros((0, 2), np.float32) if bank is None else self.levels(place, bank, level_mark)
         queries, keys = np.array(a["queries"], dtype=np.float32), np.array(a["keys"], dtype=np.float32)
         side = Side(strip, queries, keys, levels[:, 0].copy(), levels[:, 1].copy())
         return RingFeatures(fragment_id, side, Outline(np.array(a[_CONTOUR], dtype=np.float64)))
 
-    def keys_of(self, place: Place) -> Features:
+    def keys_of(self, place: Place, fragment_id: str = "") -> Features:
         """(n, D): the keys of one fragment."""
-        return np.array(self._part("keys", place), dtype=np.float32)
+        return np.array(self._whole(place, fragment_id)["keys"], dtype=np.float32)
 
-    def levels(self, place: Place, bank: int) -> Features:
-        """(n, 2): what a fragment's queries and keys find anywhere."""
-        rows = self._rows(self._level_path(place.segment, bank), place.first + place.count)
-        return np.array(rows[place.first : place.first + place.count], dtype=np.float32)
+    def levels(self, place: Place, bank: int, mark: int | None = None) -> Features:
+        """(n, 2): what a fragment's queries and keys find anywhere, if they are those of the mark."""
+        path = self._level_path(place.segment, bank)
+        rows = self._rows(path, place.first + place.count)
+        levels = np.array(rows[place.first : place.first + place.count], dtype=np.float32)
+        if mark is not None and levels_mark(levels) != mark:
+            raise self._damage(path)
+        return levels
 
     def rows_of(self, name: str, ids: Ids) -> Features:
         """(N, D): queries or keys of single contour points, by their ids."""
@@ -155,7 +160,8 @@ class Store:
     def is_whole(self, place: Place) -> bool:
         """Whether a fragment's bytes are those that were written."""
         try:
-            return _mark({name: self._part(name, place) for name in _SHAPES}) == place.mark
+            self._whole(place)
+            return True
         except CollectionError:
             return False
 
@@ -202,6 +208,18 @@ class Store:
         self._mapped.clear()
         return cut
 
+    def _whole(self, place: Place, fragment_id: str = "") -> dict[str, NDArray[np.generic]]:
+        """All rows of a fragment, which are those that were written."""
+        rows = {name: self._part(name, place) for name in _SHAPES}
+        if _mark(rows) != place.mark:
+            raise self._damage(
+                self.folder / _name(place.segment), f" in what it holds of {fragment_id or 'a fragment'}"
+            )
+        return rows
+
+    def _damage(self, path: Path, where: str = "") -> DamagedFileError:
+        return DamagedFileError(f"{path} is damaged{where}.", f"Run 'pairingnet archive check {self.folder.parent}'.")
+
     def _part(self, name: str, place: Place) -> NDArray[np.generic]:
         first, count = (place.contour_first, place.contour_count) if name == _CONTOUR else (place.first, place.count)
         return self._rows(self._path(place.segment, name), first + count)[first : first + count]
@@ -213,7 +231,7 @@ class Store:
             kind, shape = self._row(path)
             count = _size(path) // self._row_bytes(path)
             if count < needed:
-                raise CollectionError(f"{path} is too short.", "Run 'pairingnet archive check'.")
+                raise self._damage(path, ": it is too short")
             mapped = np.memmap(path, dtype=kind, mode="r", shape=(count, *shape))
             self._mapped[path] = mapped
         return mapped
@@ -287,6 +305,16 @@ def _mark(arrays: dict[str, NDArray[np.generic]]) -> int:
     for name in _SHAPES:
         mark = zlib.crc32(np.ascontiguousarray(arrays[name]).tobytes(), mark)
     return mark
+
+
+def levels_of(features: RingFeatures) -> Features:
+    """(n, 2): levels of a fragment's queries and keys."""
+    return np.stack([features.side.query_level, features.side.key_level], axis=1).astype(np.float32)
+
+
+def levels_mark(levels: Features) -> int:
+    """A mark of levels (n, 2), as they are written."""
+    return zlib.crc32(np.ascontiguousarray(levels, dtype="<f4").tobytes())
 
 
 def _name(segment: int) -> str:

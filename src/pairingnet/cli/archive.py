@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Engine, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Engine, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options, waits
 
 archive_app = typer.Typer(
     help="Collections that grow: add scans any time, search one fragment, find the joins of new ones.",
@@ -68,7 +68,7 @@ def add(
 
     with Archive(path) as archive:
         workers, most = choose_engine(engine, jobs), max_megapixels * 1_000_000
-        added = add_scans(archive, scans, workers, told if each else lambda _: None, most)
+        added = add_scans(archive, scans, workers, told if each else lambda _: None, most, waits)
         count = archive.catalogue.count()
     summary = {
         "archive": str(path),
@@ -99,7 +99,7 @@ def remove(
     from pairingnet.archive.folder import Archive
 
     with Archive(path) as archive:
-        gone = remove_fragments(archive, fragments)
+        gone = remove_fragments(archive, fragments, waits)
         count = archive.catalogue.count()
     lines = [f"{len(gone)} fragments removed", f"{count} fragments in {path}"]
     finish({"archive": str(path), "removed": gone, "fragments": count}, lines, (), as_json)
@@ -149,7 +149,7 @@ def joins(
     from pairingnet.io.run import match_as_json, write_matches
 
     with Archive(path) as archive:
-        found = find_joins(archive, _time(since), choose_engine(engine, jobs), candidates)
+        found = find_joins(archive, _time(since), choose_engine(engine, jobs), candidates, waits)
     if out is not None:
         write_matches(out, found.joins)
     summary = {
@@ -174,11 +174,9 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Look at everything, repair what can be repaired, and say what was done."""
-    from pairingnet.archive.check import check as check_archive
-    from pairingnet.archive.folder import Archive
+    from pairingnet.archive.check import check_folder
 
-    with Archive(path) as archive:
-        told = check_archive(archive, rebuild)
+    told = check_folder(path, rebuild, waits)
     summary = {
         "archive": str(path),
         "fragments": told.fragments,

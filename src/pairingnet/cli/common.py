@@ -49,6 +49,11 @@ def seconds_in(text: str | None) -> float:
     return value
 
 
+def waits(told: str) -> None:
+    """Say on stderr who else is writing."""
+    print(f"pairingnet: {told}", file=sys.stderr, flush=True)
+
+
 def finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...], as_json: bool) -> None:
     """Print the result; what was left out goes to stderr, and makes the exit code 1."""
     print(json.dumps(summary, indent=1) if as_json else "\n".join(map(printable, lines)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ class RayEngine:
 
     def __init__(self, address: str = "") -> None:
         self.address = address
-        self._ray = ray_module()  # says so at once where it is not installed
+        self._ray = ray_module(_is_ours(address))  # says so at once where it is not installed
 
     def run(
         self, job: Callable[[Item], Result], items: Sequence[Item], label: str, done: Callable[[Result], None]
@@ -70,11 +71,13 @@ class RayEngine:
 
 def connect(address: str = "", environment: Mapping[str, str] | None = None) -> Any:
     """Ray, connected to the cluster at `address`; without one, see `RayEngine`."""
-    ray = ray_module()
+    ours = _is_ours(address)
+    ray = ray_module(ours)
     if not ray.is_initialized():
         try:
             ray.init(
-                address=address or None,
+                address="local" if ours else address or None,
+                include_dashboard=False if ours else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 runtime_env={"env_vars": dict(environment or {})},
@@ -105,9 +108,22 @@ def _one_thread() -> dict[str, str]:
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def ray_module() -> Any:
-    """Ray, where it is installed."""
+def _is_ours(address: str) -> bool:
+    """Whether Ray is to be started here, for this command alone."""
+    return not (address or os.environ.get("RAY_ADDRESS"))
+
+
+def ray_module(ours: bool = False) -> Any:
+    """Ray, where it is installed; `ours`: it will be started here, where nobody else is to reach it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
+    if ours:
+        # Read when Ray is imported: all of its ports are those of the loopback interface, as it has them by itself on
+        # systems where it makes no clusters.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if "RAY_AUTH_MODE" not in os.environ:
+            # Other users of this machine reach them as well. Ray's own token would lie in the home folder for ever.
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         import ray
     except ImportError:

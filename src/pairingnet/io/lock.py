@@ -98,6 +98,7 @@ def _take(lock: sqlite3.Connection, folder: Path, wait_s: float, told: Callable[
     end, waits = time.monotonic() + wait_s, False
     while True:
         try:
+            lock.execute("PRAGMA journal_mode = MEMORY")  # no third file
             lock.execute("BEGIN EXCLUSIVE")
             # Of a file that may only be read SQLite gives this lock to anybody who asks.
             if not (os.access(folder / LOCK, os.W_OK) and os.access(folder, os.W_OK)):

@@ -28,6 +28,7 @@ Lookup = Callable[[Ids], Features]
 _BLOCK = 1024  # queries at a time
 _REBUILD_BLOCK = 65_536  # vectors
 _SAMPLE = 32  # vectors per cell, from which cells are learned
+_WRITE_BYTES = 1 << 22  # at a time
 _ROUNDS = 6  # of learning cells; more changes nothing that is found
 _GRID = 2.0**11  # of features, see models/ring.py
 _OUTGROWN = 4  # cells are made anew when there are so many times more vectors
@@ -80,7 +81,7 @@ class FaissIndex:
         opened = cls(width, exact, settings, path)
         try:
             stored = faiss.read_index(str(path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise CollectionError(f"{path} is no index ({_short(error)}).", "Make it again from its vectors.") from None
         if stored.d != width:
             raise CollectionError(f"{path} has vectors of {stored.d} numbers, not {width}.", "Make it again.")
@@ -143,7 +144,30 @@ class FaissIndex:
     def save(self) -> None:
         """Write the file, whole; nothing to do without a path."""
         if self.path is not None:
-            write_whole(self.path, lambda file: faiss.write_index(self._index, str(file)))
+            write_whole(self.path, self._write)
+
+    def _write(self, path: Path) -> None:
+        """Through a file of Python's: faiss' own keeps silent about a disk that is full when it is closed."""
+        failed: list[OSError] = []
+        untyped: Any = faiss
+        with path.open("wb") as file:
+
+            def write(data: bytes) -> None:
+                try:
+                    file.write(data)
+                except OSError as error:
+                    failed.append(error)
+                    raise
+
+            try:
+                faiss.write_index(self._index, untyped.PyCallbackIOWriter(write, _WRITE_BYTES))
+            except Exception:
+                # What comes through faiss is an error of its own.
+                raise (
+                    failed[0]
+                    if failed
+                    else CollectionError(f"{path} cannot be written.", "Look at its disk, and run this command again.")
+                ) from None
 
     def clear(self) -> None:
         """Forget everything."""
@@ -247,6 +271,6 @@ def _rows(vectors: Features) -> Features:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _short(error: RuntimeError) -> str:
+def _short(error: Exception) -> str:
     """The last part of faiss' message; the rest is its source code."""
     return str(error).strip().rpartition(":")[2].strip() or "unknown"

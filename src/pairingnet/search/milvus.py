@@ -7,13 +7,16 @@ processes, and its answers are compared once more with the vectors themselves.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pairingnet.config import IndexSettings
-from pairingnet.errors import CollectionError, SettingsError
+from pairingnet.errors import CollectionError, DamagedFileError, SettingsError
 from pairingnet.search.index import Features, Ids, Lookup, best_first, compared_again
 
 _BLOCK = 4096  # vectors or ids in a request
@@ -37,17 +40,26 @@ class MilvusIndex:
         self._exact, self._settings = exact, settings or IndexSettings()
         self._client = _connected(address)
         try:
-            if not self._client.has_collection(name):
-                self._make()
-            self._client.load_collection(name)
-            stored = self._client.describe_collection(name)
-        except Exception as error:  # its errors have no common base that is public
+            with self._asking():
+                if not self._client.has_collection(name):
+                    self._make()
+                self._client.load_collection(name)
+                stored = self._client.describe_collection(name)
+        except CollectionError:
             self.close()
-            raise CollectionError(f"Milvus at {address} failed ({error}).", "See its own log.") from error
+            raise
         found = next(field["params"]["dim"] for field in stored["fields"] if field["name"] == "vector")
         if int(found) != width:
             self.close()
             raise CollectionError(f"{name} at {address} has vectors of {found} numbers, not {width}.", "Make it again.")
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """What Milvus complains of, as an error of ours."""
+        try:
+            yield
+        except Exception as error:  # its errors have no common base that is public
+            raise _failure(self.address, error) from error
 
     def _make(self) -> None:
         from pymilvus import DataType
@@ -64,19 +76,22 @@ class MilvusIndex:
         self._client.create_collection(self.name, schema=schema, index_params=parameters, consistency_level="Strong")
 
     def __len__(self) -> int:
-        told = self._client.query(self.name, output_fields=["count(*)"])
+        with self._asking():
+            told = self._client.query(self.name, output_fields=["count(*)"])
         return int(told[0]["count(*)"])
 
     def add(self, ids: Ids, vectors: Features) -> None:
         """Take vectors in; an id that is there already gets its new vector."""
         for block in _blocks(len(ids)):
             rows = zip(ids[block].tolist(), np.asarray(vectors[block], dtype=np.float32), strict=True)
-            self._client.upsert(self.name, [{"id": number, "vector": vector} for number, vector in rows])
+            with self._asking():
+                self._client.upsert(self.name, [{"id": number, "vector": vector} for number, vector in rows])
 
     def remove(self, ids: Ids) -> None:
         """Forget vectors; ids that are not there are no error."""
         for block in _blocks(len(ids)):
-            self._client.delete(self.name, ids=ids[block].tolist())
+            with self._asking():
+                self._client.delete(self.name, ids=ids[block].tolist())
 
     def search(self, queries: Features, most: int) -> tuple[Features, Ids]:
         """The `most` nearest of each query: inner products (Q, K) and ids (Q, K), see `VectorIndex`."""
@@ -87,9 +102,10 @@ class MilvusIndex:
         found = np.full((len(queries), most), -1, dtype=np.int64)
         for first in range(0, len(queries), _QUERIES):
             block = np.asarray(queries[first : first + _QUERIES], dtype=np.float32)
-            told = self._client.search(
-                self.name, data=list(block), limit=wanted, search_params=parameters, output_fields=["id"]
-            )
+            with self._asking():
+                told = self._client.search(
+                    self.name, data=list(block), limit=wanted, search_params=parameters, output_fields=["id"]
+                )
             near, ids = _tables(told, wanted)
             if server:
                 near = compared_again(block, ids, self._exact)
@@ -99,16 +115,30 @@ class MilvusIndex:
 
     def save(self) -> None:
         """What was added and removed is stored when this returns."""
-        self._client.flush(self.name)
+        with self._asking():
+            self._client.flush(self.name)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._client.drop_collection(self.name)
-        self._make()
-        self._client.load_collection(self.name)
+        with self._asking():
+            self._client.drop_collection(self.name)
+            self._make()
+            self._client.load_collection(self.name)
 
     def close(self) -> None:
         self._client.close()
+
+
+def remove_milvus_file(path: Path) -> None:
+    """Delete what milvus-lite keeps at a path: a file or a folder, by its version."""
+    with suppress(ImportError):
+        from milvus_lite.server_manager import server_manager_instance
+
+        server_manager_instance.release_server(str(path))  # this process may still have it open
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _connected(address: str) -> Any:
@@ -119,9 +149,16 @@ def _connected(address: str) -> Any:
     try:
         return MilvusClient(address, token=os.environ.get(_TOKEN, "")) if is_server(address) else MilvusClient(address)
     except Exception as error:
-        raise CollectionError(
-            f"There is no Milvus at {address} ({error}).", "Start it, or check the address; a file ends in .db."
-        ) from error
+        raise _failure(address, error) from error
+
+
+def _failure(address: str, error: Exception) -> CollectionError:
+    if is_server(address):
+        return CollectionError(
+            f"Milvus at {address} failed ({error}).", "Start it, check the address, or see its own log."
+        )
+    step = f"Run 'pairingnet archive check {Path(address).parent}'."
+    return DamagedFileError(f"{address} is damaged, or another process has it open ({error}).", step)
 
 
 def _tables(told: Any, most: int) -> tuple[Features, Ids]:
