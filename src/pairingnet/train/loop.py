@@ -91,6 +91,7 @@ def train(
     other, have brought nothing less (0: never).
     """
     keep_freed_memory()
+    torch.set_flush_denormal(True)  # what is nearly nothing (a small similarity's eighth power) costs a hundredfold
     rank, processes = start()
     part = task.trained()
     optimizer = torch.optim.Adam(part.parameters(), settings.rate, weight_decay=settings.decay)

@@ -12,7 +12,7 @@ from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.models.device import mixed_precision
 from pairingnet.models.paper import PairingNet, log_similarity
 from pairingnet.train.data import PairBatch, PairData
-from pairingnet.train.losses import focal_loss
+from pairingnet.train.losses import pair_loss
 
 _PIECE = 4  # pairs whose activations stay in the cache
 
@@ -53,8 +53,8 @@ class MatchingTask:
         each = features.rings.split(features.fused.float())
         total = each[0].new_zeros(())
         for number, (rows, columns) in enumerate(piece.correspondences):
-            similarity = log_similarity(each[2 * number], each[2 * number + 1])
-            total = total + focal_loss(similarity, rows, columns, self.settings.beta1, self.settings.gamma)
+            source, target = each[2 * number], each[2 * number + 1]
+            total = total + pair_loss(source, target, rows, columns, self.settings.beta1, self.settings.gamma)
         terms = float(sum(len(rows) for rows, _ in piece.correspondences))
         total.backward()  # type: ignore[no-untyped-call]
         return float(total.detach()), max(terms, 1.0)
