@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pairingnet.models.fused import exponential
-from pairingnet.models.paper import ResGCN
+from pairingnet.models.paper import ContourEncoding, ResGCN, TextureEncoding
 from pairingnet.models.rings import Rings
 from pairingnet.train.losses import pair_loss
 
@@ -75,3 +75,29 @@ def test_the_loss_of_a_pair(sharp: float, gamma: float) -> None:
     assert "PairLoss" in told[1][3] and "PairLoss" not in told[0][3]
     for exact, found in zip(told[0][:3], told[1][:3], strict=True):
         assert close(found, exact, 1e-4)
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+@pytest.mark.parametrize("kind", ["texture", "shape"])
+def test_the_encodings(side: int, kind: str) -> None:
+    """More points than a block has, and no multiple of it."""
+    torch.manual_seed(0)
+    points = 150
+    light = torch.randint(256, (points, 1, 1, 3))
+    texture = (light + torch.randint(-20, 20, (points, side, side, 3))).clamp(0, 255).to(torch.uint8)
+    shape = torch.randint(4, (points, side, side), dtype=torch.uint8)
+    coordinates, slope = torch.randn(points, 2), torch.randn(points, 16)
+    told = {}
+    for number in (torch.float64, torch.float32):
+        torch.manual_seed(1)
+        net: nn.Module = TextureEncoding(16) if kind == "texture" else ContourEncoding("edge", 16)
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+        net.to(number)
+        out = net(texture) if kind == "texture" else net(shape, coordinates.to(number))
+        (out * slope.to(number)).sum().backward()
+        told[number] = {"out": out.detach(), **gradients(net), **dict(net.named_buffers())}
+    assert told[torch.float32].keys() == told[torch.float64].keys()
+    for name, exact in told[torch.float64].items():
+        assert close(told[torch.float32][name], exact, 1e-4), name

@@ -77,7 +77,7 @@ class _Network(torch.autograd.Function):
         memory, seen = [], []
         mean, variance = torch.empty(x.shape[1]), torch.empty(x.shape[1])
         x = x.contiguous()
-        _moments(x.numpy(), mean.numpy(), variance.numpy())
+        moments(x.numpy(), mean.numpy(), variance.numpy())
         for number in range(len(flat) // 5):
             weight, bias, project, score, shift = (tensor.detach() for tensor in flat[5 * number : 5 * number + 5])
             inverse = torch.rsqrt(variance + eps)
@@ -96,7 +96,7 @@ class _Network(torch.autograd.Function):
                 x.numpy(), projected.numpy(), score.contiguous().numpy(), shift.numpy(), starts,
                 scores.numpy(), attention.numpy(), after.numpy(),
             )  # fmt: skip
-            _moments(after.numpy(), mean.numpy(), variance.numpy())
+            moments(after.numpy(), mean.numpy(), variance.numpy())
             x = after
         ctx.memory, ctx.flat, ctx.starts, ctx.kept, ctx.scale_kept = memory, flat, starts, kept, scale_kept
         ctx.mark_non_differentiable(*seen)
@@ -135,7 +135,7 @@ _ROWS = 256  # that stay in the cache
 
 
 @quick
-def _moments(x: Any, mean: Any, variance: Any) -> None:
+def moments(x: Any, mean: Any, variance: Any) -> None:
     """Mean and variance of the rows of x (T, C); blocks of rows are put together as in Chan's formula."""
     total, width = x.shape
     at, spread = np.zeros(width, np.float64), np.zeros(width, np.float64)

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 from pairingnet.config import PaperSettings
 from pairingnet.models.fused import graph_network
+from pairingnet.models.pooled import LARGEST, pooled_shape, pooled_texture
 from pairingnet.models.rings import PointNorm, Rings, dropout, kept_by_dropout, quick_on, window_sum
 from pairingnet.prepare.patches import EDGE, INSIDE, PatchInput
 
@@ -145,7 +146,11 @@ class ContourEncoding(nn.Module):
             values = (inside | edge).float()
         else:  # outside 0, the line 1, inside 2
             values = torch.where(edge, 1.0, 2.0 * inside.float())
-        pooled = self.conv(values[:, None]).mean(dim=(2, 3))
+        values = values.to(self.linear.weight.dtype)
+        if self.training and quick_on(values):
+            pooled = pooled_shape(values, self.conv)
+        else:
+            pooled = self.conv(values[:, None]).mean(dim=(2, 3))
         return torch.as_tensor(self.linear(torch.cat([pooled, coordinates], dim=1)))
 
 
@@ -157,7 +162,10 @@ class TextureEncoding(nn.Module):
         self.convs = nn.Sequential(_ConvNormReLU(3, width // 2, padding=1), _ConvNormReLU(width // 2, width, padding=0))
 
     def forward(self, texture: Tensor) -> Tensor:
-        values = texture.permute(0, 3, 1, 2).float() / 255
+        weight = self.convs[0][0].weight  # type: ignore[index]
+        if self.training and texture.shape[1] <= LARGEST and quick_on(weight):
+            return pooled_texture(texture, *self.convs)  # type: ignore[arg-type]
+        values = texture.permute(0, 3, 1, 2).to(weight.dtype) / 255
         return torch.as_tensor(self.convs(values.contiguous(memory_format=torch.channels_last))).mean(dim=(2, 3))
 
 
@@ -308,7 +316,11 @@ def log_similarity(source: Tensor, target: Tensor) -> Tensor:
 
 
 class SearchEncoder(nn.Module):
-    """Fig. 2 (c): a linear transformer per branch, gated fusion, average over the contour, 128 numbers."""
+    """Fig. 2 (c): a linear transformer per branch, gated fusion, a layer on every contour point, the average, a layer.
+
+    The text names no activation after the layer on every point. Without one, both layers would be a single linear
+    map; ELU is that of the gates. The published code has no such layer (search_head "code").
+    """
 
     def __init__(self, settings: PaperSettings) -> None:
         super().__init__()
@@ -317,7 +329,9 @@ class SearchEncoder(nn.Module):
         self.contour = LinearTransformer(width, settings.search_layers)
         self.texture = LinearTransformer(width, settings.search_layers)
         self.gate = nn.Sequential(nn.Linear(2 * width, width), nn.ELU(), nn.Linear(width, width))
-        self.out = nn.Linear(2 * width if settings.search_fusion == "concat" else width, settings.search_width)
+        fused = 2 * width if settings.search_fusion == "concat" else width
+        self.every = nn.Sequential(nn.Linear(fused, fused), nn.ELU()) if settings.search_head == "paper" else None
+        self.out = nn.Linear(fused, settings.search_width)
 
     def forward(self, features: LocalFeatures) -> Tensor:
         """(F, G), not normalised."""
@@ -332,6 +346,8 @@ class SearchEncoder(nn.Module):
             fused = torch.cat([w * t, (1 - w) * c], dim=2)
         else:
             fused = w * t + (1 - w) * c
+        if self.every is not None:
+            fused = self.every(fused)
         mean = (fused * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         return torch.as_tensor(self.out(mean))
 
