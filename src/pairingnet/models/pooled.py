@@ -6,6 +6,7 @@ in the cache, and three things save most of the work:
   pixels, so it becomes part of the convolution's weights.
 - What the last one's gradient needs to know of all points follows from two sums a point and channel.
 - A patch is one tile of a Winograd convolution: F(5 x 5, 3 x 3) has 49 products in place of 225.
+- There are few patterns of 3 x 3 pixels that a contour's patches show: each is convolved once.
 tests/test_paper_speed.py holds all of it against plain torch.
 """
 
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pairingnet.models.fused import moments, quick
 
@@ -37,11 +40,19 @@ def pooled_texture(texture: Tensor, first: nn.Sequential, second: nn.Sequential)
 
 
 def pooled_shape(values: Tensor, layer: nn.Sequential) -> Tensor:
-    """relu(norm(conv(.))), not padded, and its average over the patch, (P, C), for values (P, k, k)."""
+    """relu(norm(conv(.))), not padded, and its average over the patch, (P, C), for values (P, k, k) of 0, 1 and 2."""
     conv, norm = _parts(layer)
-    out, mean, variance = _Shape.apply(values, conv.weight, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
-    _remember(norm, mean, variance, len(values) * (values.shape[1] - 2) ** 2)
-    return torch.as_tensor(out)
+    codes = np.empty((len(values), (values.shape[1] - 2) ** 2), np.int64)
+    _patterns(values.numpy(), codes)
+    known, which, often = np.unique(codes, return_inverse=True, return_counts=True)
+    pixels = torch.from_numpy(known[:, None] // 3 ** np.arange(9) % 3).float()
+    share = torch.from_numpy(often / often.sum()).float()[:, None]
+    shown = pixels @ conv.weight.flatten(1).T
+    mean = (share * shown).sum(dim=0)
+    variance = (share * (shown - mean) ** 2).sum(dim=0)
+    _remember(norm, mean.detach(), variance.detach(), codes.size)
+    active = functional.relu((shown - mean) * (norm.weight * torch.rsqrt(variance + norm.eps)) + norm.bias)
+    return torch.as_tensor(_MeanOfRows.apply(active, which.reshape(codes.shape)))  # type: ignore[no-untyped-call]
 
 
 def _parts(layer: nn.Sequential) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
@@ -64,47 +75,46 @@ def _with_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, texture: Tensor) -> tuple[
     points, side = len(texture), texture.shape[1]
     total = torch.zeros(27, dtype=torch.float64)
     squares = torch.zeros(27, 27, dtype=torch.float64)
-    for columns in _blocks_of_columns(texture, 1):
+    for columns in _blocks_of_columns(texture):
         flat = columns.flatten(0, 1)
         total += flat.sum(dim=0)
         squares += flat.T @ flat
     count = points * side * side
     mean = total / count
     covariance = squares / count - mean[:, None] * mean
-    weight = conv.weight.flatten(1).double()
+    weight = conv.weight.permute(0, 2, 3, 1).flatten(1).double()  # as the columns: rows, columns, colours
     variance = ((weight @ covariance) * weight).sum(dim=1).clamp(min=0)
     _remember(norm, (weight @ mean).detach().float(), variance.detach().float(), count)
     scale = norm.weight / torch.sqrt(variance + norm.eps)
     return (weight * scale[:, None]).float(), (norm.bias - weight @ mean * scale).float()
 
 
-def _blocks_of_columns(patches: Tensor, padding: int) -> Iterator[Tensor]:
-    """(Q, b, 9 C) of blocks of b points: the 3 x 3 pixels around each of the Q places of a patch."""
-    points, side, channels = len(patches), patches.shape[1], patches.shape[3]
-    places = (side + 2 * padding - 2) ** 2
-    scale = np.float32(1 / 255 if patches.dtype == torch.uint8 else 1.0)
-    for start in range(0, points, _BLOCK):
-        columns = torch.zeros(places, min(_BLOCK, points - start), 9 * channels)
-        _unfold(patches[start : start + _BLOCK].numpy(), padding, scale, columns.numpy())
+def _blocks_of_columns(texture: Tensor) -> Iterator[Tensor]:
+    """(k * k, b, 27) of blocks of b points: the 3 x 3 pixels around each place of a patch, zero outside."""
+    side = texture.shape[1]
+    for start in range(0, len(texture), _BLOCK):
+        block = texture[start : start + _BLOCK].numpy()
+        columns = torch.empty(side * side, len(block), 27)
+        _unfold(block, np.zeros((side + 2, 3 * side + 6), np.float32), columns.numpy())
         yield columns
 
 
 @quick
-def _unfold(patches: Any, padding: int, scale: Any, columns: Any) -> None:
-    points, side, _, channels = patches.shape
-    across = side + 2 * padding - 2
-    for y in range(across):
-        for x in range(across):
-            for p in range(points):
+def _unfold(block: Any, padded: Any, columns: Any) -> None:
+    points, side = block.shape[:2]
+    scale = np.float32(1 / 255)
+    for p in range(points):
+        for y in range(side):
+            for x in range(side):
+                for c in range(3):
+                    padded[y + 1, 3 * x + 3 + c] = np.float32(block[p, y, x, c]) * scale
+        for y in range(side):
+            for x in range(side):
+                to = columns[y * side + x, p]
                 for v in range(3):
-                    row = y + v - padding
-                    if 0 <= row < side:
-                        for u in range(3):
-                            column = x + u - padding
-                            if 0 <= column < side:
-                                for c in range(channels):
-                                    value = np.float32(patches[p, row, column, c]) * scale
-                                    columns[y * across + x, p, 9 * c + 3 * v + u] = value
+                    row = padded[y + v]
+                    for i in range(9):
+                        to[9 * v + i] = row[3 * x + i]
 
 
 # Normalised, cut off below zero, averaged ----------------------------------------------------------------------------
@@ -194,31 +204,57 @@ def _through_active(z: Any, scale: Any, shift: Any, along: Any, past: Any, g: An
 # Both encodings ------------------------------------------------------------------------------------------------------
 
 
-class _Shape(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, values: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        average = _Average(scale, shift, eps)
-        kernel = weight.detach().flatten(1).T.contiguous()
-        blocks = []
-        for columns in _blocks_of_columns(values[..., None], 0):
-            blocks.append(columns @ kernel)
-            average.see(blocks[-1])
-        out = average.of(blocks)
-        ctx.average, ctx.blocks, ctx.values, ctx.shape = average, blocks, values, weight.shape
-        ctx.mark_non_differentiable(average.means, average.variance)
-        return out, average.means, average.variance
+@quick
+def _patterns(values: Any, codes: Any) -> None:
+    """Every 3 x 3 pixels as a number with a digit (0, 1 or 2) for each."""
+    points, side, _ = values.shape
+    for p in range(points):
+        for y in range(side - 2):
+            for x in range(side - 2):
+                code, digit = 0, 1
+                for v in range(3):
+                    for u in range(3):
+                        code += digit * int(values[p, y + v, x + u])
+                        digit *= 3
+                codes[p, y * (side - 2) + x] = code
+
+
+class _MeanOfRows(torch.autograd.Function):
+    """(P, C): the mean of the rows of a table (U, C) that which (P, Q) names."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        to_scale, to_shift = ctx.average.back(gradients[0])
-        to_kernel, first = torch.zeros(ctx.shape[0], 9), 0
-        for columns, z in zip(_blocks_of_columns(ctx.values[..., None], 0), ctx.blocks, strict=True):
-            to_kernel += ctx.average.block(z, first).flatten(0, 1).T @ columns.flatten(0, 1)
-            first += z.shape[1]
-        del ctx.blocks, ctx.average
-        return None, to_kernel.view(ctx.shape), to_scale, to_shift, None
+    def forward(ctx: Any, table: Tensor, which: NDArray[np.intp]) -> Tensor:
+        ctx.which, ctx.rows = which, len(table)
+        out = table.new_zeros(len(which), table.shape[1])
+        _gather(table.numpy(), which, out.numpy())
+        return out.div_(which.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        slope = gradients[0] / ctx.which.shape[1]
+        out = slope.new_zeros(ctx.rows, slope.shape[1])
+        _scatter(slope.numpy(), ctx.which, out.numpy())
+        return out, None
+
+
+@quick
+def _gather(table: Any, which: Any, out: Any) -> None:
+    for p in range(len(which)):
+        to = out[p]
+        for q in range(which.shape[1]):
+            row = table[which[p, q]]
+            for c in range(len(to)):
+                to[c] += row[c]
+
+
+@quick
+def _scatter(rows: Any, which: Any, out: Any) -> None:
+    for p in range(len(which)):
+        row = rows[p]
+        for q in range(which.shape[1]):
+            to = out[which[p, q]]
+            for c in range(len(to)):
+                to[c] += row[c]
 
 
 class _Texture(torch.autograd.Function):
@@ -232,7 +268,7 @@ class _Texture(torch.autograd.Function):
         flat, bias = weight.detach().T.contiguous(), bias.detach()
         products = torch.einsum("qk,oik->qio", of_kernel, second.detach().flatten(2)).contiguous()
         memory, blocks = [], []
-        for columns in _blocks_of_columns(texture, 1):
+        for columns in _blocks_of_columns(texture):
             places, points, _ = columns.shape
             shown = torch.addmm(bias, columns.flatten(0, 1), flat).relu_()
             tiles = (of_input @ shown.view(places, -1)).view(places, points, -1)
@@ -253,7 +289,7 @@ class _Texture(torch.autograd.Function):
         to_weight, to_bias, first = torch.zeros(back.shape[2], 27), torch.zeros(back.shape[2]), 0
         from_output, from_input = of_output.T.contiguous(), of_input.T.contiguous()
         for columns, z, (shown, tiles) in zip(
-            _blocks_of_columns(ctx.texture, 1), ctx.blocks, ctx.memory, strict=True
+            _blocks_of_columns(ctx.texture), ctx.blocks, ctx.memory, strict=True
         ):
             places, points, _ = columns.shape
             slope = ctx.average.block(z, first)
