@@ -21,7 +21,9 @@ def gradients(net: nn.Module) -> dict[str, Tensor]:
 
 def close(found: Tensor, exact: Tensor, tolerance: float = 2e-5) -> bool:
     """Within a small share of the largest."""
-    return bool((found.double() - exact.double()).abs().max() <= tolerance * exact.double().abs().max().clamp(min=1e-12))
+    return bool(
+        (found.double() - exact.double()).abs().max() <= tolerance * exact.double().abs().max().clamp(min=1e-12)
+    )
 
 
 def test_the_exponential() -> None:

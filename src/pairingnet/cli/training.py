@@ -66,7 +66,9 @@ def train_matching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), of_training, "train")
     network = fresh_network(with_values(PaperSettings(), of_network, "train"), settings.seed)
-    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from)
+    run = _Run(
+        collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from
+    )
     run.train(MatchingTask, network, settings)
 
 
@@ -97,7 +99,9 @@ def train_searching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
     network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
-    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from)
+    run = _Run(
+        collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from
+    )
     run.train(partial(SearchingTask, store=out / "features"), network, settings)
 
 
@@ -107,7 +111,9 @@ def train_export(
     state: Annotated[
         Path | None, typer.Option(help="A folder for all that is needed to go on (--resume-from), a few MB.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="A weights file to make (.safetensors), of the best state.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="A weights file to make (.safetensors), of the best state.")
+    ] = None,
     about: Annotated[str, typer.Option(help="Of the weights: the data, and the commands that made them.")] = "",
 ) -> None:
     """Store a training of the paper's network as files for a repository, and for other machines."""

@@ -362,6 +362,7 @@ def _activate_back(
 
 # The similarity matrix -----------------------------------------------------------------------------------------------
 
+
 @quick
 def sums_of_exponentials(scores: Any, of_rows: Any, of_columns: Any) -> None:
     """The logarithms of the sums of the exponentials of each row and each column of scores (N, M)."""

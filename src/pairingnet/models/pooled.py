@@ -288,9 +288,7 @@ class _Texture(torch.autograd.Function):
         to_products, back = torch.zeros_like(ctx.products), ctx.products.transpose(1, 2).contiguous()
         to_weight, to_bias, first = torch.zeros(back.shape[2], 27), torch.zeros(back.shape[2]), 0
         from_output, from_input = of_output.T.contiguous(), of_input.T.contiguous()
-        for columns, z, (shown, tiles) in zip(
-            _blocks_of_columns(ctx.texture), ctx.blocks, ctx.memory, strict=True
-        ):
+        for columns, z, (shown, tiles) in zip(_blocks_of_columns(ctx.texture), ctx.blocks, ctx.memory, strict=True):
             places, points, _ = columns.shape
             slope = ctx.average.block(z, first)
             to_mixed = (from_output @ slope.view(len(of_output), -1)).view(places, points, -1)

@@ -140,6 +140,6 @@ def _read(path: Path) -> tuple[Checkpoint, dict[str, Any]]:
     except FileNotFoundError:
         raise CollectionError(f"There is no {path}.", "Check the path.") from None
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise CollectionError(f"{path} holds no training of the paper's network ({error}).", "Export it again.") from error
-
-
+        raise CollectionError(
+            f"{path} holds no training of the paper's network ({error}).", "Export it again."
+        ) from error
