@@ -48,6 +48,7 @@ SWITCHES = [
     {"backbone": "unet"},
     {"search_fusion": "add"},
     {"search_input": "fused"},
+    {"search_head": "code"},
 ]
 
 
@@ -315,8 +316,23 @@ def test_moving_the_start_of_the_contour_moves_the_features() -> None:
 
 
 def test_the_papers_preset_has_the_published_size() -> None:
-    net = PairingNet(PaperSettings())
+    net = PairingNet(PaperSettings(search_head="code"))
     assert sum(p.numel() for p in net.parameters()) == pytest.approx(0.69e6, rel=0.01)
+
+
+def test_the_printed_search_head_sees_every_point_before_the_average(pieces: list[Fragment]) -> None:
+    torch.manual_seed(0)
+    printed, published = (PairingNet(replace(SMALL, search_head=head)).eval() for head in ("paper", "code"))
+    published.load_state_dict({n: x for n, x in printed.state_dict().items() if "every" not in n}, strict=True)
+    features = printed.local(batch_of(pieces[:2]))
+    shown: list[Tensor] = []
+    assert printed.searching.every is not None
+    printed.searching.every.register_forward_hook(lambda _module, _inputs, out: shown.append(out))
+    vectors = printed.searching(features)
+    points = [part[:length] for part, length in zip(shown[0], features.rings.lengths, strict=True)]
+    by_hand = torch.stack([printed.searching.out(each.mean(dim=0)) for each in points])
+    assert torch.allclose(vectors, by_hand, atol=1e-5)
+    assert not torch.allclose(vectors, published.searching(features), atol=1e-2)
 
 
 def test_local_features_name_their_parts(pieces: list[Fragment]) -> None:

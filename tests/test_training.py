@@ -17,12 +17,14 @@ from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
 from pairingnet.models.device import choose_device
-from pairingnet.models.paper import PairingNet
+from pairingnet.models.paper import PairingNet, pack
 from pairingnet.train.checkpoints import network_of, read_checkpoint
 from pairingnet.train.data import PairData
+from pairingnet.train.frozen import FrozenFeatures
 from pairingnet.train.loop import train
 from pairingnet.train.losses import info_nce
 from pairingnet.train.matching import MatchingTask
+from pairingnet.train.portable import continue_from, export_training, export_weights, read_weights
 from pairingnet.train.searching import SearchingTask, with_search_encoder
 
 TINY = PaperSettings(width=16, layers=2, search_layers=1, search_width=8)
@@ -76,6 +78,73 @@ def test_a_stopped_training_continues_to_the_same_weights(torn: Collection, tmp_
     for name, weight in one.weights.items():
         assert torch.equal(weight, other.weights[name]), name
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("make", [matching, searching])
+def test_an_exported_training_continues_elsewhere_to_the_same_weights(
+    torn: Collection, tmp_path: Path, make: Any
+) -> None:
+    whole = train(make(torn), SETTINGS, tmp_path / "whole")
+    train(make(torn), SETTINGS, tmp_path / "here", until=whole.step - 1)
+    files = export_training(tmp_path / "here", tmp_path / "stored")
+    assert [file.name for file in files] == [
+        f"{make.__name__}.safetensors", f"{make.__name__}-best.safetensors", f"{make.__name__}.jsonl"
+    ]  # fmt: skip
+    there = make(torn)
+    continue_from(files[0], tmp_path / "there", there.network)
+    result = train(there, SETTINGS, tmp_path / "there")
+    assert result.finished and result.step == whole.step
+    one, other = (read_checkpoint(tmp_path / name / "checkpoint.pt") for name in ("whole", "there"))
+    for name, weight in one.weights.items():
+        assert torch.equal(weight, other.weights[name]), name
+    assert losses(tmp_path / "whole") == losses(tmp_path / "there")
+    best = [read_checkpoint(tmp_path / name / "best.pt") for name in ("whole", "there")]
+    assert best[0].step == best[1].step
+    # A training that is there already goes on from where it is.
+    continue_from(files[0], tmp_path / "there", make(torn).network)
+    assert read_checkpoint(tmp_path / "there" / "checkpoint.pt").step == whole.step
+
+
+@pytest.mark.parametrize("make", [matching, searching])
+def test_weights_tell_how_they_were_made(torn: Collection, tmp_path: Path, make: Any) -> None:
+    train(make(torn), SETTINGS, tmp_path)
+    export_weights(tmp_path, tmp_path / "paper.safetensors", {"about": "a test"})
+    network, story = read_weights(tmp_path / "paper.safetensors")
+    best = read_checkpoint(tmp_path / "best.pt")
+    assert (story["task"], story["step"], story["about"]) == (make.__name__, best.step, "a test")
+    assert story["made_by"]["seed"] == SETTINGS.seed and story["network"]["width"] == TINY.width
+    assert story["validation"]["validation_loss"] > 0
+    trained = "matching." if make is matching else ""
+    for name, weight in network.state_dict().items():
+        assert not name.startswith(trained) or torch.equal(weight, best.weights[name]), name
+    (tmp_path / "broken.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(CollectionError, match=r"broken\.safetensors"):
+        read_weights(tmp_path / "broken.safetensors")
+
+
+def test_frozen_features_are_made_once(torn: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = matching(torn)
+    names = [record.id for record in torn.fragments[:3]]
+    plain = FrozenFeatures(task.network, task.data).of(names)
+    first = FrozenFeatures(task.network, task.data, tmp_path).of(names)
+    monkeypatch.setattr(FrozenFeatures, "_made", None)
+    again = FrozenFeatures(task.network, task.data, tmp_path).of(names)
+    local = task.network.eval().local(pack([task.data.input_of(name) for name in names]))
+    for found in (plain, first, again):
+        assert found.contour is not None and local.contour is not None
+        assert torch.allclose(found.contour, local.contour, rtol=1e-3, atol=1e-3)
+        assert found.rings.lengths == local.rings.lengths
+    # Other weights have other features.
+    with torch.no_grad():
+        next(task.network.matching.parameters()).add_(1)
+    with pytest.raises(TypeError):
+        FrozenFeatures(task.network, task.data, tmp_path).of(names)
+
+
+def test_validation_tells_loss_points_and_pairs_laid_right(torn: Collection) -> None:
+    told = matching(torn).validate()
+    assert told["validation_loss"] > 0
+    assert 0 <= told["validation_points"] <= 1 and 0 <= told["validation_rr"] <= 1
 
 
 def test_other_settings_are_refused(torn: Collection, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ class PaperSettings:
     search_fusion: str = "concat"  # of the gated branches: "concat" or "add"
     search_input: str = "branches"  # the search encoder sees both "branches", or the "fused" matching features
     search_width: int = 128  # of the vector of a fragment
+    search_head: str = "paper"  # a layer on every point, then on the average ("paper"); the latter alone ("code")
 
     def __post_init__(self) -> None:
         _require(self.patch in (3, 5, 7, 9, 11), "patch", self.patch, "odd, from 3 to 11")
@@ -175,6 +176,7 @@ class PaperSettings:
             "backbone": ("resgcn", "unet"),
             "search_fusion": ("concat", "add"),
             "search_input": ("branches", "fused"),
+            "search_head": ("paper", "code"),
         }.items():
             _require(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
 

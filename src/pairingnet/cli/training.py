@@ -20,6 +20,7 @@ from pairingnet.config import (
     RingTrainSettings,
     TrainSettings,
 )
+from pairingnet.errors import SettingsError
 from pairingnet.settings import network_and_training, with_values
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ Part = Annotated[
 ]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in OUT/tensorboard.")]
 Budget = Annotated[str | None, typer.Option(help="Stop after this time: 90m, 2h, 300s.")]
+ResumeFrom = Annotated[
+    Path | None, typer.Option(help="A training that `train export` stored, to go on with where OUT is empty.")
+]
 
 
 @train_app.command("matching")
@@ -48,6 +52,7 @@ def train_matching(
     device: Device = "auto",
     threads: Threads = 0,
     tensorboard: Tensorboard = False,
+    resume_from: ResumeFrom = None,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -61,7 +66,9 @@ def train_matching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), of_training, "train")
     network = fresh_network(with_values(PaperSettings(), of_network, "train"), settings.seed)
-    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
+    run = _Run(
+        collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from
+    )
     run.train(MatchingTask, network, settings)
 
 
@@ -76,6 +83,7 @@ def train_searching(
     device: Device = "auto",
     threads: Threads = 0,
     tensorboard: Tensorboard = False,
+    resume_from: ResumeFrom = None,
     assignments: Set = None,
     config: Config = None,
     as_json: Json = False,
@@ -91,8 +99,33 @@ def train_searching(
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
     network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
-    run = _Run(collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json)
-    run.train(SearchingTask, network, settings)
+    run = _Run(
+        collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from
+    )
+    run.train(partial(SearchingTask, store=out / "features"), network, settings)
+
+
+@train_app.command("export")
+def train_export(
+    run: Annotated[Path, typer.Argument(help="A training of the paper's network, step 1 or 2.")],
+    state: Annotated[
+        Path | None, typer.Option(help="A folder for all that is needed to go on (--resume-from), a few MB.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="A weights file to make (.safetensors), of the best state.")
+    ] = None,
+    about: Annotated[str, typer.Option(help="Of the weights: the data, and the commands that made them.")] = "",
+) -> None:
+    """Store a training of the paper's network as files for a repository, and for other machines."""
+    from pairingnet.train.portable import export_training, export_weights
+
+    files = [] if state is None else export_training(run, state)
+    if weights is not None:
+        export_weights(run, weights, {"about": about})
+        files.append(weights)
+    if not files:
+        raise SettingsError("Nothing was asked for.", "Give --state FOLDER, --weights FILE, or both.")
+    print("\n".join(f"{file.stat().st_size / 1e6:6.2f} MB  {file}" for file in files))
 
 
 @train_app.command("ring")
@@ -270,6 +303,7 @@ class _Run:
     threads: int
     tensorboard: bool
     as_json: bool
+    resume_from: Path | None
 
     def train(self, task: Any, network: Any, settings: TrainSettings) -> None:
         import torch
@@ -277,9 +311,12 @@ class _Run:
         from pairingnet.models.device import choose_device
         from pairingnet.train.data import PairData
         from pairingnet.train.loop import train
+        from pairingnet.train.portable import continue_from
 
         if self.threads:
             torch.set_num_threads(self.threads)
+        if self.resume_from is not None:
+            continue_from(self.resume_from, self.out, network)
         device = choose_device(self.device)
         data, checked = (
             None if each is None else PairData(each, network.settings, settings.correspond, device)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairingnet.config import PaperSettings
-from pairingnet.models.rings import PointNorm, Rings, dropout, window_sum
+from pairingnet.models.fused import graph_network
+from pairingnet.models.pooled import LARGEST, pooled_shape, pooled_texture
+from pairingnet.models.rings import PointNorm, Rings, dropout, kept_by_dropout, quick_on, window_sum
 from pairingnet.prepare.patches import EDGE, INSIDE, PatchInput
 
 
@@ -143,7 +146,11 @@ class ContourEncoding(nn.Module):
             values = (inside | edge).float()
         else:  # outside 0, the line 1, inside 2
             values = torch.where(edge, 1.0, 2.0 * inside.float())
-        pooled = self.conv(values[:, None]).mean(dim=(2, 3))
+        values = values.to(self.linear.weight.dtype)
+        if self.training and quick_on(values):
+            pooled = pooled_shape(values, self.conv)
+        else:
+            pooled = self.conv(values[:, None]).mean(dim=(2, 3))
         return torch.as_tensor(self.linear(torch.cat([pooled, coordinates], dim=1)))
 
 
@@ -155,7 +162,10 @@ class TextureEncoding(nn.Module):
         self.convs = nn.Sequential(_ConvNormReLU(3, width // 2, padding=1), _ConvNormReLU(width // 2, width, padding=0))
 
     def forward(self, texture: Tensor) -> Tensor:
-        values = texture.permute(0, 3, 1, 2).float() / 255
+        weight = self.convs[0][0].weight  # type: ignore[index]
+        if self.training and texture.shape[1] <= LARGEST and quick_on(weight):
+            return pooled_texture(texture, *self.convs)  # type: ignore[arg-type]
+        values = texture.permute(0, 3, 1, 2).to(weight.dtype) / 255
         return torch.as_tensor(self.convs(values.contiguous(memory_format=torch.channels_last))).mean(dim=(2, 3))
 
 
@@ -204,10 +214,25 @@ class ResGCN(nn.Module):
         self.attentions = nn.ModuleList(GraphAttention(width, reach) for _ in range(layers))
 
     def forward(self, x: Tensor, rings: Rings) -> Tensor:
+        if self.training and x.requires_grad and quick_on(x):
+            return self._quickly(x, rings)
         halo, windows = rings.halo(self.reach)
         for norm, attention in zip(self.norms, self.attentions, strict=True):
             h = dropout(functional.relu(norm(x)), self.dropout, self.training)
             x = x + attention(h, halo, windows)
+        return x
+
+    def _quickly(self, x: Tensor, rings: Rings) -> Tensor:
+        """The same, for training on a processor."""
+        norms: list[Any] = list(self.norms)
+        layers = [
+            (norm.weight, norm.bias, attention.project.weight, attention.score.weight, attention.bias)
+            for norm, attention in zip(norms, cast(list[Any], list(self.attentions)), strict=True)
+        ]
+        kept, scale = kept_by_dropout(x, self.dropout, len(layers))
+        x, seen = graph_network(x, rings.lengths, self.reach, layers, kept, scale, norms[0].eps)
+        for norm, (mean, variance) in zip(norms, seen, strict=True):
+            norm.remember(mean, variance, len(x))
         return x
 
 
@@ -291,7 +316,11 @@ def log_similarity(source: Tensor, target: Tensor) -> Tensor:
 
 
 class SearchEncoder(nn.Module):
-    """Fig. 2 (c): a linear transformer per branch, gated fusion, average over the contour, 128 numbers."""
+    """Fig. 2 (c): a linear transformer per branch, gated fusion, a layer on every contour point, the average, a layer.
+
+    The text names no activation after the layer on every point. Without one, both layers would be a single linear
+    map; ELU is that of the gates. The published code has no such layer (search_head "code").
+    """
 
     def __init__(self, settings: PaperSettings) -> None:
         super().__init__()
@@ -300,7 +329,9 @@ class SearchEncoder(nn.Module):
         self.contour = LinearTransformer(width, settings.search_layers)
         self.texture = LinearTransformer(width, settings.search_layers)
         self.gate = nn.Sequential(nn.Linear(2 * width, width), nn.ELU(), nn.Linear(width, width))
-        self.out = nn.Linear(2 * width if settings.search_fusion == "concat" else width, settings.search_width)
+        fused = 2 * width if settings.search_fusion == "concat" else width
+        self.every = nn.Sequential(nn.Linear(fused, fused), nn.ELU()) if settings.search_head == "paper" else None
+        self.out = nn.Linear(fused, settings.search_width)
 
     def forward(self, features: LocalFeatures) -> Tensor:
         """(F, G), not normalised."""
@@ -315,6 +346,8 @@ class SearchEncoder(nn.Module):
             fused = torch.cat([w * t, (1 - w) * c], dim=2)
         else:
             fused = w * t + (1 - w) * c
+        if self.every is not None:
+            fused = self.every(fused)
         mean = (fused * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         return torch.as_tensor(self.out(mean))
 

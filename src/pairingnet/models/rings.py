@@ -88,18 +88,35 @@ def window_sum(x: Tensor, weight: Tensor) -> Tensor:
         return torch.as_tensor(_WindowSum.apply(widened(x), widened(weight)))  # type: ignore[no-untyped-call]
 
 
-def dropout(x: Tensor, share: float, training: bool) -> Tensor:
-    """Zero a share of the values (rounded to 1/256) and scale up the rest; eight decisions per random number.
+def quick_on(x: Tensor) -> bool:
+    """Whether the loops of `fused` may be used: numbers of 32 bits, on a processor."""
+    return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
-    Torch's own draws one number per value, which costs a tenth of a training step on a CPU.
+
+def dropout(x: Tensor, share: float, training: bool) -> Tensor:
+    """Zero a share of the values (rounded to 1/256) and scale up the rest."""
+    if not training:
+        return x
+    (kept,), scale = kept_by_dropout(x, share, 1)
+    return x if kept is None else x * kept * scale
+
+
+def kept_by_dropout(x: Tensor, share: float, times: int) -> tuple[list[Tensor | None], float]:
+    """So many times the values that dropout keeps, None where all; and what they are scaled with.
+
+    Eight decisions per random number: torch's own dropout draws one number per value, which costs a tenth of a
+    training step on a processor.
     """
     dropped = round(256 * share)
-    if not training or dropped == 0:
-        return x
+    if dropped == 0:
+        return [None] * times, 1.0
     limits = torch.iinfo(torch.int64)
-    numbers = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(limits.min, limits.max)
-    kept = (numbers.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape)
-    return x * kept * (256 / (256 - dropped))
+    kept: list[Tensor | None] = []
+    for _ in range(times):
+        numbers = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device)
+        numbers.random_(limits.min, limits.max)
+        kept.append((numbers.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape))
+    return kept, 256 / (256 - dropped)
 
 
 class PointNorm(nn.BatchNorm1d):
@@ -115,12 +132,16 @@ class PointNorm(nn.BatchNorm1d):
             return x * scale + (self.bias - self.running_mean * scale)
         with full_precision(x):
             out, mean, variance = _Normalised.apply(widened(x), self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            unbiased = variance * (len(x) / max(len(x) - 1, 1))
-            self.running_mean.lerp_(mean, self.momentum or 0.0)
-            self.running_var.lerp_(unbiased, self.momentum or 0.0)
-            self.num_batches_tracked.add_(1)
+        self.remember(mean, variance, len(x))
         return torch.as_tensor(out)
+
+    def remember(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Let the running mean and variance follow those of a batch of `count` points."""
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum or 0.0)
+            self.running_var.lerp_(variance * (count / max(count - 1, 1)), self.momentum or 0.0)
+            self.num_batches_tracked.add_(1)
 
 
 class _Normalised(torch.autograd.Function):

@@ -43,7 +43,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content.pop("version") != VERSION:
             raise ValueError("it is of another version")
-        return Checkpoint(**content)
+        checkpoint = Checkpoint(**content)
+        if checkpoint.task in ("matching", "searching"):
+            checkpoint.network.setdefault("search_head", "code")  # older than this setting
+        return checkpoint
     except FileNotFoundError:
         raise CollectionError(f"There is no checkpoint {path}.", "Check the path, or train one first.") from None
     except Exception as error:

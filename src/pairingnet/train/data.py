@@ -13,6 +13,7 @@ from scipy.spatial import cKDTree
 
 from pairingnet.config import PaperSettings
 from pairingnet.io.collection import Collection
+from pairingnet.match.paper import PaperFeatures
 from pairingnet.models.paper import PatchBatch, pack
 from pairingnet.prepare.load import load_fragment
 from pairingnet.prepare.patches import PatchInput, patch_input
@@ -44,6 +45,7 @@ class PairData:
         self.device = device or torch.device("cpu")
         self.pairs = collection.pairs
         self._inputs: dict[str, PatchInput] = {}
+        self._correspondences: dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -54,8 +56,18 @@ class PairData:
             self._inputs[fragment_id] = patch_input(fragment, self.settings.patch, self.settings.texture)
         return self._inputs[fragment_id]
 
+    def known(self, fragment_id: str, local: torch.Tensor) -> PaperFeatures:
+        """A fragment as the matching method knows it, with local features (N, D) and no vector for search."""
+        return PaperFeatures(fragment_id, self.input_of(fragment_id).points, local, np.zeros(0, np.float32), None)
+
     def correspondences(self, pair: TruePair) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Numbers of the source's and the target's contour points that lie on each other in the true layout."""
+        names = pair.source, pair.target
+        if names not in self._correspondences:
+            self._correspondences[names] = self._found(pair)
+        return self._correspondences[names]
+
+    def _found(self, pair: TruePair) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         source, target = self.input_of(pair.source).points, self.input_of(pair.target).points
         landed = self.collection.target_from_source(pair).apply(source)
         distance, nearest = cKDTree(target).query(landed, distance_upper_bound=self.correspond_px)

@@ -37,7 +37,7 @@ AnyTraining = TrainSettings | RingTrainSettings | JigsawTrainSettings
 
 _SAVE_SECONDS = 300
 _TRIM_STEPS = 8
-_VALIDATE_STEPS = 500  # and after every epoch
+_VALIDATE_STEPS = 500  # within a long epoch; and after every one
 
 
 class Task(Protocol):
@@ -91,6 +91,7 @@ def train(
     other, have brought nothing less (0: never).
     """
     keep_freed_memory()
+    torch.set_flush_denormal(True)  # what is nearly nothing (a small similarity's eighth power) costs a hundredfold
     rank, processes = start()
     part = task.trained()
     optimizer = torch.optim.Adam(part.parameters(), settings.rate, weight_decay=settings.decay)
@@ -129,7 +130,8 @@ def train(
                 save()
                 saved = time.monotonic()
             spent = interrupted() or time.monotonic() - began >= budget_s or step == until
-            if step % per_epoch == 0 or step % _VALIDATE_STEPS == 0 or step == total:
+            within = per_epoch > _VALIDATE_STEPS and step % _VALIDATE_STEPS == 0
+            if step % per_epoch == 0 or within or step == total:
                 part.eval()
                 checked = task.validate()
                 log.write({"step": step, "seconds": round(seconds(), 1), **checked})

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from pairingnet.models.fused import similar, sums_of_exponentials
+from pairingnet.models.paper import log_similarity
+from pairingnet.models.rings import quick_on
+
 
 def focal_loss(log_similarity: Tensor, rows: Tensor, columns: Tensor, beta1: float, gamma: float) -> Tensor:
     """Eq. (5), summed over the matrix (N, M); true correspondences are at (rows, columns).
@@ -21,6 +25,64 @@ def focal_loss(log_similarity: Tensor, rows: Tensor, columns: Tensor, beta1: flo
     true_log, true_s = log_similarity[rows, columns], s[rows, columns]
     at_true = (1 - true_s).pow(gamma) * true_log
     return -(beta1 * at_true.sum() + (1 - beta1) * (elsewhere.sum() - elsewhere[rows, columns].sum()))
+
+
+def pair_loss(source: Tensor, target: Tensor, rows: Tensor, columns: Tensor, beta1: float, gamma: float) -> Tensor:
+    """`focal_loss` of the similarity of source (N, D) and target (M, D); on a processor in few passes over it."""
+    if quick_on(source) and quick_on(target):
+        return torch.as_tensor(_PairLoss.apply(source, target, rows, columns, beta1, gamma))  # type: ignore[no-untyped-call]
+    return focal_loss(log_similarity(source, target), rows, columns, beta1, gamma)
+
+
+class _PairLoss(torch.autograd.Function):
+    """What is not true and has a small similarity S adds S ** gamma to the loss: where that is less than its last
+    digit, even of all entries together, it is left out. So the slope of the loss at the matrix is known at few
+    entries, and those of its rows and columns are all that the softmaxes carry back."""
+
+    NOTHING = 1e-18  # of S ** (gamma + 1)
+
+    @staticmethod
+    def forward(
+        ctx: Any, source: Tensor, target: Tensor, rows: Tensor, columns: Tensor, beta1: float, gamma: float
+    ) -> Tensor:
+        factor = source.shape[1] ** -0.5
+        scores = (source @ target.T).mul_(factor)
+        of_rows, of_columns = scores.new_empty(len(source)), scores.new_empty(len(target))
+        sums_of_exponentials(scores.numpy(), of_rows.numpy(), of_columns.numpy())
+        least = float(np.log(_PairLoss.NOTHING)) / (gamma + 1)
+        i, j = (torch.from_numpy(x) for x in similar(scores.numpy(), of_rows.numpy(), of_columns.numpy(), least))
+        true = torch.zeros(scores.shape, dtype=torch.bool)
+        true[rows, columns] = True
+        elsewhere = ~true[i, j]
+        i, j = torch.cat([rows, i[elsewhere]]), torch.cat([columns, j[elsewhere]])
+        with torch.enable_grad():
+            known = (2 * scores[i, j] - of_rows[i] - of_columns[j]).requires_grad_()
+            s = known.exp().clamp(max=1 - 1e-6)
+            k = len(rows)
+            at_true = ((1 - s[:k]).pow(gamma) * known[:k]).sum()
+            loss = -(beta1 * at_true + (1 - beta1) * (s[k:].pow(gamma) * torch.log1p(-s[k:])).sum())
+            (slope,) = torch.autograd.grad(loss, known)
+        slope *= factor
+        to_source, to_target = torch.zeros_like(source), torch.zeros_like(target)
+        to_source.index_add_(0, i, 2 * slope[:, None] * target[j])
+        to_target.index_add_(0, j, 2 * slope[:, None] * source[i])
+        which, place = i.unique(return_inverse=True)
+        weight = slope.new_zeros(len(which)).index_add_(0, place, slope)
+        shares = (scores[which] - of_rows[which, None]).exp_().mul_(weight[:, None])
+        to_source[which] -= shares @ target
+        to_target -= shares.T @ source[which]
+        which, place = j.unique(return_inverse=True)
+        weight = slope.new_zeros(len(which)).index_add_(0, place, slope)
+        shares = (scores[:, which] - of_columns[which]).exp_().mul_(weight)
+        to_source -= shares @ target[which]
+        to_target[which] -= shares.T @ source
+        ctx.save_for_backward(to_source, to_target)
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        to_source, to_target = ctx.saved_tensors
+        return gradients[0] * to_source, gradients[0] * to_target, None, None, None, None
 
 
 def info_nce(queries: Tensor, answers: Tensor, known: Tensor, temperature: float) -> Tensor:

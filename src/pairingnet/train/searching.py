@@ -8,6 +8,7 @@ whole batch, and only one chunk's activations are in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate.metrics import both_directions, recall_at_k
 from pairingnet.models.device import mixed_precision
-from pairingnet.models.paper import LocalFeatures, PairingNet, pack
-from pairingnet.models.rings import Rings
+from pairingnet.models.paper import LocalFeatures, PairingNet
 from pairingnet.search.cosine import rank_by_cosine
 from pairingnet.settings import with_values
 from pairingnet.train.checkpoints import Checkpoint
 from pairingnet.train.data import PairData
+from pairingnet.train.frozen import FrozenFeatures
 from pairingnet.train.losses import info_nce
 from pairingnet.train.parallel import sum_over_processes
+from pairingnet.types import TruePair
 
 _CHUNK = 16  # fragments
 
@@ -55,12 +57,18 @@ class SearchingTask:
     name = "searching"
 
     def __init__(
-        self, network: PairingNet, data: PairData, settings: TrainSettings, validation: PairData | None = None
+        self,
+        network: PairingNet,
+        data: PairData,
+        settings: TrainSettings,
+        validation: PairData | None = None,
+        store: Path | None = None,
     ) -> None:
+        """store: a folder for the frozen features; without one, they are kept in memory."""
         self.network, self.data, self.settings, self.validation = network, data, settings, validation
         self.network.matching.requires_grad_(False)
-        self._frozen: dict[str, LocalFeatures] = {}
-        self._neighbours = {frozenset((pair.source, pair.target)) for pair in data.pairs}
+        self._frozen = FrozenFeatures(network, data, store)
+        self._watched = None if validation is None else FrozenFeatures(network, validation, store)
         self._rank, self._processes = 0, 1
 
     def trained(self) -> nn.Module:
@@ -97,54 +105,41 @@ class SearchingTask:
         return (float(loss.detach()), 1.0) if self._rank == 0 else (0.0, 0.0)
 
     def validate(self) -> dict[str, float]:
-        """Recall@5 and @20 among the fragments of the validation part, both ways."""
-        if self.validation is None or not len(self.validation):
+        """The loss of the validation part's pairs, and recall@5 and @20 among all its fragments, both ways."""
+        if self._watched is None or not len(self._watched.data):
             return {}
-        names = [record.id for record in self.validation.collection.fragments]
+        data = self._watched.data
+        names = [record.id for record in data.collection.fragments]
         with torch.no_grad():
-            vectors = torch.cat([self.network.vectors(self._local(self.validation, name)) for name in names])
+            vectors = torch.cat([self._vectors(self._watched.of([name])) for name in names])
         ranked, _ = rank_by_cosine(vectors.cpu().numpy(), 20)
         number = {name: i for i, name in enumerate(names)}
-        queries = both_directions([(number[p.source], number[p.target]) for p in self.validation.pairs])
-        return {f"validation_recall_{k}": round(recall_at_k(ranked, queries, k), 4) for k in (5, 20)}
+        pairs = torch.tensor([(number[p.source], number[p.target]) for p in data.pairs])
+        asked = [name for pair in data.pairs for name in (pair.source, pair.target)]
+        known = _known(asked, data.pairs).to(vectors.device)
+        loss = info_nce(vectors[pairs[:, 0]], vectors[pairs[:, 1]], known, self.settings.temperature)
+        queries = both_directions(pairs.numpy())
+        recalls = {f"validation_recall_{k}": round(recall_at_k(ranked, queries, k), 4) for k in (5, 20)}
+        return {"validation_loss": round(float(loss), 5), **recalls}
 
     def _vectors(self, chunk: LocalFeatures) -> Tensor:
         with mixed_precision(self.settings.precision, self.data.device):
             return self.network.vectors(chunk).float()
 
     def _known(self, names: Sequence[str]) -> Tensor:
-        """(P, P): query i and answer j are neighbours, or the same fragment."""
-        sources, targets = names[0::2], names[1::2]
-        known = [[a == b or frozenset((a, b)) in self._neighbours for b in targets] for a in sources]
-        return torch.tensor(known, device=self.data.device)
+        return _known(names, self.data.pairs).to(self.data.device)
 
     def _joined(self, names: Sequence[str]) -> LocalFeatures:
-        each = [self._kept(name) for name in names]
-        lengths = tuple(f.rings.total for f in each)
+        return self._frozen.of(names)
 
-        def joined(parts: list[Tensor | None]) -> Tensor | None:
-            return torch.cat([p.float() for p in parts if p is not None]) if parts[0] is not None else None
 
-        fused = joined([f.fused for f in each])
-        assert fused is not None
-        return LocalFeatures(
-            Rings(lengths, self.data.device),
-            joined([f.contour for f in each]),
-            joined([f.texture for f in each]),
-            fused,
-            None,
-        )
-
-    def _kept(self, name: str) -> LocalFeatures:
-        """Frozen features, made once and kept with half the digits (about 0.3 MB a fragment)."""
-        if name not in self._frozen:
-            local = self._local(self.data, name)
-            halves = [None if x is None else x.half() for x in (local.contour, local.texture)]
-            fused = local.fused.half() if self.network.settings.search_input == "fused" else local.fused[:, :0]
-            self._frozen[name] = LocalFeatures(local.rings, halves[0], halves[1], fused, None)
-        return self._frozen[name]
-
-    def _local(self, data: PairData, name: str) -> LocalFeatures:
-        self.network.matching.eval()
-        with torch.no_grad():
-            return self.network.local(pack([data.input_of(name)], data.device))
+def _known(names: Sequence[str], pairs: Sequence[TruePair]) -> Tensor:
+    """(P, P) of names that stand in pairs: query i and answer j are neighbours, or the same fragment."""
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    beside = torch.eye(len(number), dtype=torch.bool)
+    for pair in pairs:
+        if pair.source in number and pair.target in number:
+            i, j = number[pair.source], number[pair.target]
+            beside[i, j] = beside[j, i] = True
+    place = torch.tensor([number[name] for name in names])
+    return beside[place[0::2]][:, place[1::2]]
