@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -225,3 +226,54 @@ def test_processes_use_one_thread_each_and_this_one_keeps_its_own(monkeypatch: p
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert run_jobs(threads_of_torch, range(2), 2) == [(1, "1"), (1, "1")]
     assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+GUARDED = """
+from pairingnet.engine.jobs import run_jobs
+def negative(number):
+    return -number
+if __name__ == "__main__":
+    print(run_jobs(negative, [1, 2, 3], 2))
+"""
+UNGUARDED = """
+from pairingnet.engine.jobs import run_jobs
+print("begun")
+print(run_jobs(abs, [-1, -2, -3], 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "piped", "says"),
+    [
+        (UNGUARDED, False, "begun\n[1, 2, 3]\n"),
+        (UNGUARDED, True, "begun\n[1, 2, 3]\n"),
+        (GUARDED, False, "[-1, -2, -3]\n"),  # a job that only the script knows
+    ],
+)
+def test_a_script_is_not_run_again_by_its_processes(script: str, piped: bool, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(script, encoding="utf-8")
+    words = [sys.executable, "-"] if piped else [sys.executable, str(path)]
+    told = subprocess.run(words, input=script if piped else "", capture_output=True, text=True, check=False, timeout=60)
+    assert (told.returncode, told.stdout, told.stderr) == (0, says, "")
+
+
+def test_a_script_solves_without_a_guard(tmp_path: Path) -> None:
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for name in pieces_of("spices")[:3]:
+        shutil.copy(SAMPLE / f"{name}.jpg", scans)
+    script = f"import pairingnet\nprint(len(pairingnet.solve({str(scans)!r}, {str(tmp_path / 'run')!r}).collection))\n"
+    words = [sys.executable, "-"]
+    told = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=120)
+    assert told.returncode == 0 and told.stdout == "3\n", told.stderr[-2000:]
+
+
+def run_squares_here(numbers: range) -> list[int]:
+    return run_jobs(square, numbers, 2)
+
+
+def test_a_worker_of_somebody_elses_pool_works_alone() -> None:
+    """It may not start processes."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(run_squares_here, (range(4),)).get(timeout=60) == [0, 1, 4, 9]
