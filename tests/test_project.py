@@ -109,6 +109,7 @@ def test_public_names() -> None:
         "Decisions",
         "Fragment",
         "Group",
+        "Image",
         "PairMatch",
         "PairingNetError",
         "Rigid2D",

@@ -106,7 +106,7 @@ class _ProcessWithoutMain(SpawnProcess):
         main, nothing = sys.modules["__main__"], ModuleType("__main__")
         sys.modules["__main__"] = nothing  # what a spawned process runs first is read from here
         try:
-            return SpawnProcess._Popen(process)  # type: ignore[attr-defined]
+            return SpawnProcess._Popen(process)
         finally:
             sys.modules["__main__"] = main
 
