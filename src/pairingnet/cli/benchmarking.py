@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Json, Set, Threads, from_options, seconds_in
+from pairingnet.cli.common import Json, Set, Threads, from_options, names_in, seconds_in
 
 if TYPE_CHECKING:
     from pairingnet.benchmark.run import Bench
@@ -57,7 +57,7 @@ def benchmark(
     limit_s = 0.0 if limit == "none" else seconds_in(limit)
     settings = BenchmarkSettings(sample_pairs, sample_queries, pool, limit_s, candidates, numbers[0])
     given = Given(ring_weights, jigsaw_weights, None if paper_weights is None else _Paper(paper_weights))
-    bench = Bench(_names(methods), given, settings, _names(sample_only or ""), True, threads, jobs)
+    bench = Bench(names_in(methods), given, settings, names_in(sample_only or ""), True, threads, jobs)
     if slices is None:
         _on_collection(collection, out, bench, part, numbers, assignments, as_json)
     else:
@@ -137,15 +137,11 @@ class _Paper:
         return network_of(read_checkpoint(self.path)), content_mark(self.path)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
 def _numbers(text: str) -> list[int]:
     from pairingnet.errors import SettingsError
 
     try:
-        numbers = [int(number) for number in _names(text)]
+        numbers = [int(number) for number in names_in(text)]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options
+from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options, names_in
 
 if TYPE_CHECKING:
     from pairingnet.match.first_filter import FirstFilter
@@ -173,28 +173,29 @@ def decide(
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
-    kind: Annotated[list[str], typer.Option("--format", "-f", help="png, ora, svg, csv, json, alignments.")],
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="png, ora, svg, csv, json, alignments; several: png,ora, or the option again.",
+            show_default="png",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to.", show_default="RUN/export")] = None,
     link: Annotated[bool, typer.Option("--link", help="SVG: link the pieces instead of embedding them.")] = False,
     as_json: Json = False,
 ) -> None:
     """Groups for other programs: transparent PNG, layers for GIMP and Krita (ora), SVG, tables of poses."""
-    from functools import partial
-
     from pairingnet.io.collection import read_collection
-    from pairingnet.io.frames import moved_assembly, piece_offsets
     from pairingnet.io.run import read_assembly, read_matches
-    from pairingnet.prepare.load import load_fragment
-    from pairingnet.review.export import TABLES
     from pairingnet.review.export import export as write_export
 
     matches = read_matches(run / "matches.json")
     assembly = read_assembly(run / "assembly.json", matches)
     collection = read_collection(run / "pieces")
-    # Tables are in pixels of the scans, as the files of the run; pictures are made of the pieces.
-    pieces = moved_assembly(assembly, piece_offsets(collection))
     made = []
-    for each in kind:
-        shown = assembly if each in TABLES else pieces
-        made += write_export(each, shown, matches, partial(load_fragment, collection), out or run / "export", link)
-    finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)
+    for each in names_in(",".join(kind or ["png"])):
+        made += write_export(each, assembly, matches, collection, out or run / "export", link)
+    said = [str(path) for path in made] or ["no groups, so there is no picture to export"]
+    finish({"files": [str(path) for path in made]}, said, (), as_json)
