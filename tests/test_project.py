@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ from pairingnet.config import (
 )
 from pairingnet.io.run import read_assembly, read_matches
 from tests.conftest import ROOT
+from tests.helpers import run
 from tests.sample import PAIRS, PICTURE_OF, seam_off_px
 
 SOURCE = ROOT / "src" / "pairingnet"
@@ -147,7 +148,7 @@ def test_the_readme_commands_run(tmp_path: Path) -> None:
     assert len(commands) >= 4
     for command in commands:
         words = [sys.executable, "-m", *command.split("#")[0].split()]
-        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
         assert result.returncode == 0, f"{command}\n{result.stderr}"
     check_sample(tmp_path / "joined")
 
@@ -169,9 +170,7 @@ def check_sample(run: Path) -> None:
 def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    subprocess.run(
-        [sys.executable, "-m", "pairingnet", "tear", "examples/pictures", "pieces", "--seed", "1"], check=True
-    )
+    assert run("tear", "examples/pictures", "pieces", "--seed", "1", cwd=tmp_path).returncode == 0
     code = blocks(ROOT / "README.md", "python")
     assert code
     names: dict[str, object] = {}
@@ -209,10 +208,21 @@ def test_the_readme_shows_the_two_commands() -> None:
         SliceSettings,
     ],
 )
-def test_every_setting_is_documented(settings: type) -> None:
+def test_every_setting_is_documented_with_its_default(settings: type) -> None:
+    """Some line of a table has its name and its default; several settings may have one name."""
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .", text, flags=re.MULTILINE)
     for field in fields(settings):
-        assert f"`{field.name}`" in text, f"{settings.__name__}.{field.name} is not in docs/settings.md"
+        default = getattr(settings(), field.name)
+        if not is_dataclass(default):  # settings of a stage have a table of their own
+            told = [value_of(cell) for name, cell in rows if name == field.name]
+            assert default in told, f"{settings.__name__}.{field.name} is {default!r}, docs/settings.md says {told}"
+
+
+def value_of(cell: str) -> object:
+    """A default as the page writes it: a Python value, or a quotient of two numbers."""
+    above, _, below = cell.partition(" / ")
+    return float(above) / float(below) if below else ast.literal_eval(cell)
 
 
 def test_links_in_the_docs_lead_somewhere() -> None:

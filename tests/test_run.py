@@ -39,7 +39,7 @@ from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Report, write_report
 from pairingnet.review.results import make_pictures
 from pairingnet.types import Assembly, Fragment, Group, PairMatch
-from tests.test_assemble import STEP_PX, all_joins
+from tests.helpers import STEP_PX, all_joins
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options, names_in
+from pairingnet.cli.model_files import paper_checkpoint, ring_weights
+from pairingnet.review.words import counted
 
 if TYPE_CHECKING:
     from pairingnet.match.first_filter import FirstFilter
 
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
-Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="Other weights than the ones that come with the program (.safetensors).", callback=ring_weights),
+]
 
 
 def solve(
@@ -26,7 +31,11 @@ def solve(
     engine: Engine = "local",
     device: Device = "cpu",
     first_filter: Annotated[
-        Path | None, typer.Option(help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.")
+        Path | None,
+        typer.Option(
+            help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.",
+            callback=paper_checkpoint,
+        ),
     ] = None,
     filter_keep: Annotated[int, typer.Option(help="Others that each fragment keeps in that filter.", min=1)] = 200,
     assignments: Set = None,
@@ -38,12 +47,14 @@ def solve(
     --set reaches candidates, all_pairs_up_to, least, and those of stages: prepare.NAME, rivals.NAME, assemble.NAME.
     """
     from pairingnet.engine.jobs import choose_engine
+    from pairingnet.io.resume import named_files
     from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
     from pairingnet.review.report import sure_and_doubtful
     from pairingnet.settings import solve_settings
 
     run = out or Path(f"{scans.resolve().name}-joined")
+    named_files(scans, run)  # what holds no picture is refused before anything is made
     settings = solve_settings({**from_file(config), **from_options(assignments)})
     chosen = None if first_filter is None else _filter(first_filter, filter_keep, device)
     solution = run_solve(scans, run, settings, weights or SHIPPED, choose_engine(engine, jobs), device, chosen)
@@ -61,11 +72,11 @@ def solve(
         "left_out": list(solution.left_out),
     }
     lines = [
-        f"{len(solution.collection)} fragments" + ("" if solution.news else " (nothing to do)"),
-        f"{sum(map(len, groups))} in {len(groups)} groups, {len(solution.assembly.singles)} alone",
-        f"{sure} sure joins, {doubtful} to be looked at",
+        counted(len(solution.collection), "fragment") + ("" if solution.news else " (nothing to do)"),
+        f"{sum(map(len, groups))} in {counted(len(groups), 'group')}, {len(solution.assembly.singles)} alone",
+        f"{counted(sure, 'sure join')}, {doubtful} to be looked at",
         f"look at     {run / 'report.html'}",
-        f"groups      {run / 'groups'}",
+        *([f"groups      {run / 'groups'}"] if groups else []),
         f"joins       {run / 'matches.json'}",
         f"poses       {run / 'assembly.json'}",
     ]
@@ -96,28 +107,34 @@ def pair(
 
     import numpy as np
 
+    from pairingnet.api import are_copies, match_pair
+    from pairingnet.errors import ImageError
+    from pairingnet.geometry import perimeter
     from pairingnet.io.frames import moved_match
     from pairingnet.io.images import write_jpeg, write_png
     from pairingnet.io.run import match_as_json
-    from pairingnet.match.pair import match_pair
     from pairingnet.match.weights import load_model
     from pairingnet.prepare.files import read_fragment
     from pairingnet.review.pictures import join_picture
+    from pairingnet.review.report import proves_little
 
     a, b = replace(read_fragment(source), id=str(source)), replace(read_fragment(target), id=str(target))
+    if are_copies(a, b):
+        raise ImageError(f"{source} and {target} are the same picture.", "Give pictures of two pieces.")
     fit = match_pair(a, b, None if weights is None else load_model(weights))
     found = moved_match(fit, {a.id: a.offset_px, b.id: b.offset_px})
     if out is not None:
         write = write_png if out.suffix.lower() == ".png" else write_jpeg
         write(out, join_picture(a, b, fit))
+    short = proves_little(found, min(perimeter(a.contour), perimeter(b.contour)))
     if as_json:
-        print(json.dumps(match_as_json(found), indent=1))
+        print(json.dumps({**match_as_json(found), **({"note": short} if short else {})}, indent=1))
         return
     if found.target_from_source is None:
         print(f"no join found: {found.reason}")
         return
     pose = found.target_from_source
-    print(f"probability {found.probability:.1%}")
+    print(f"probability {found.probability:.1%}" + (f", but {short}" if short else ""))
     print(f"turn {np.degrees(pose.angle_rad):.2f} degrees, then shift by ({pose.x_px:.2f}, {pose.y_px:.2f}) px")
     print("\n".join(f"{name.replace('_', ' ')} {value}" for name, value in found.evidence.items()))
     if out is not None:
