@@ -20,11 +20,11 @@ from tests.sample import SAMPLE
 
 
 @pytest.fixture(scope="module")
-def two() -> list[Fragment]:
-    return [pairingnet.read_fragment(SAMPLE / f"piece-{number}.jpg") for number in ("01", "40")]
+def two() -> tuple[Fragment, Fragment]:
+    return pairingnet.read_fragment(SAMPLE / "piece-01.jpg"), pairingnet.read_fragment(SAMPLE / "piece-40.jpg")
 
 
-def test_where_nothing_fits_there_is_a_typed_answer(two: list[Fragment]) -> None:
+def test_where_nothing_fits_there_is_a_typed_answer(two: tuple[Fragment, Fragment]) -> None:
     mask = np.zeros((11, 11), dtype=np.uint8)
     mask[4:-4, 4:-4] = 255  # no longer than a few steps of its contour
     answer = pairingnet.match_pair(two[0], fragment_of(mask))
@@ -33,13 +33,13 @@ def test_where_nothing_fits_there_is_a_typed_answer(two: list[Fragment]) -> None
     assert answer.score == 0 and not answer.evidence and not len(answer.points)
 
 
-def test_copies_of_a_piece_are_no_neighbours(two: list[Fragment]) -> None:
+def test_copies_of_a_piece_are_no_neighbours(two: tuple[Fragment, Fragment]) -> None:
     answer = pairingnet.match_pair(two[0], replace(two[0], id="copy", pixels=two[0].pixels.copy()))
     assert answer.target_from_source is None and "pixel for pixel" in answer.reason
     assert pairingnet.match_pair(*two).target_from_source is not None
 
 
-def test_joins_of_other_fragments_are_named(two: list[Fragment]) -> None:
+def test_joins_of_other_fragments_are_named(two: tuple[Fragment, Fragment]) -> None:
     joins = [PairMatch(two[0].id, "elsewhere", pairingnet.Rigid2D(), 2.0, probability=0.9)]
     with pytest.raises(pairingnet.PairingNetError, match="'elsewhere'"):
         pairingnet.assemble(two, joins)
@@ -47,7 +47,7 @@ def test_joins_of_other_fragments_are_named(two: list[Fragment]) -> None:
 
 
 @pytest.mark.parametrize("contour", [np.zeros((0, 2)), np.zeros((5, 3)), np.full((9, 2), np.nan), np.zeros(4)])
-def test_a_fragment_without_a_contour_is_named(contour: Any, two: list[Fragment]) -> None:
+def test_a_fragment_without_a_contour_is_named(contour: Any, two: tuple[Fragment, Fragment]) -> None:
     bad = replace(two[0], id="bad", contour=contour)
     for call in (
         lambda: pairingnet.match_pair(bad, two[1]),
@@ -58,7 +58,7 @@ def test_a_fragment_without_a_contour_is_named(contour: Any, two: list[Fragment]
             call()
 
 
-def test_what_is_no_fragment_is_refused(two: list[Fragment]) -> None:
+def test_what_is_no_fragment_is_refused(two: tuple[Fragment, Fragment]) -> None:
     wrong: Any = str(SAMPLE / "piece-01.jpg")
     with pytest.raises(TypeError, match=r"not str; read_fragment\(path\)"):
         pairingnet.match_pair(wrong, two[1])
@@ -90,7 +90,7 @@ def test_pixels_of_another_kind_are_refused(pixels: Any, alpha: Any, error: type
             Fragment("mine", pixels, alpha, np.zeros((4, 2)))
 
 
-def test_many_threads_find_the_same(two: list[Fragment]) -> None:
+def test_many_threads_find_the_same(two: tuple[Fragment, Fragment]) -> None:
     alone = pairingnet.match_pair(*two)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: pairingnet.match_pair(*two), range(8)):

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import click
 import numpy as np
 import pytest
 import torch
@@ -68,7 +68,7 @@ def test_one_and_many_have_their_own_words() -> None:
     assert {seconds: duration(seconds) for seconds in told} == told
 
 
-def every_command(command: click.Command, name: str = "pairingnet") -> Iterator[tuple[str, click.Command]]:
+def every_command(command: Any, name: str = "pairingnet") -> Iterator[tuple[str, Any]]:
     yield name, command
     for sub in getattr(command, "commands", {}).values():
         yield from every_command(sub, f"{name} {sub.name}")
@@ -178,10 +178,8 @@ def test_score_reads_the_ranking_that_evaluate_writes(torn: Collection, tmp_path
     )
     assert json.loads(told)["methods"][0]["R@5"] > 0.5
     np.savez(tmp_path / "bad.npz", ids=np.array(["a", "b"]), ranked=np.array([[1], [2]]))
-    for bad in ("bad.npz", "matches.json", "nowhere.npz"):
-        path = tmp_path / bad
-        if bad == "matches.json":
-            path = shutil.copy(path, tmp_path / "no.npz")
+    (tmp_path / "text.npz").write_text("{}")
+    for path in (tmp_path / "bad.npz", tmp_path / "text.npz", tmp_path / "nowhere.npz"):
         words = ("score", torn.folder, "--matches", tmp_path / "matches.json", "--search", path)
         assert "holds no ids and ranked" in refused(*words)
 

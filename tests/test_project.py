@@ -140,6 +140,8 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_readme_commands_run(tmp_path: Path) -> None:
     """The shell blocks of the README, in order, in a folder that has the examples."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -148,7 +150,7 @@ def test_the_readme_commands_run(tmp_path: Path) -> None:
     assert len(commands) >= 4
     for command in commands:
         words = [sys.executable, "-m", *command.split("#")[0].split()]
-        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert result.returncode == 0, f"{command}\n{result.stderr}"
     check_sample(tmp_path / "joined")
 
@@ -167,7 +169,10 @@ def check_sample(run: Path) -> None:
     assert [match for match in own if frozenset((match.source, match.target)) not in PAIRS] == []
 
 
-def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_the_readme_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     assert run("tear", "examples/pictures", "pieces", "--seed", "1", cwd=tmp_path).returncode == 0
@@ -176,6 +181,26 @@ def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     names: dict[str, object] = {}
     for block in code:
         exec(compile(block, "README.md", "exec"), names)
+    check_told(capsys.readouterr().out)
+
+
+def check_told(printed: str) -> None:
+    """What the README's program prints is true: the joins, and what lies together."""
+    joins = re.findall(r"^(\S+) and (\S+): (\d+)% Rigid2D", printed, flags=re.MULTILINE)
+    assert len(joins) >= 3
+    for source, target, percent in joins:
+        assert frozenset((source, target)) in PAIRS and int(percent) > 90
+    groups = [words.split() for words in re.findall(r"^together: (.+)$", printed, flags=re.MULTILINE)]
+    assert groups and all(len({PICTURE_OF[name] for name in group}) == 1 for group in groups)
+
+
+def test_pieces_in_the_readme_belong_together() -> None:
+    """What a newcomer asks about first is a true join: `pair` and `decide`."""
+    named = []
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("pairingnet pair ", "pairingnet decide ")):
+            named.append(frozenset(re.findall(r"piece-\d+", line)))
+    assert len(named) >= 2 and set(named) <= PAIRS
 
 
 def test_the_readme_shows_the_two_commands() -> None:
