@@ -32,6 +32,7 @@ $(VENV)/.ready-to-develop: $(VENV)/.ready
 demo: setup
 	$(BIN)/pairingnet solve examples/sample $(DEMO)
 	@echo
+	@echo "Run      $(BIN)/pairingnet --help            what else it does; README.md says how to install it for good"
 	@echo "Open     $(DEMO)/report.html                groups, joins with their probabilities, and why"
 	@echo "Look at  $(DEMO)/groups/                    a picture of every group"
 	@echo "         $(DEMO)/pieces/contact_sheet.jpg   the fragments that were found in the scans"

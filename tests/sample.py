@@ -18,6 +18,10 @@ POSES = {Path(e["file"]).stem: Rigid2D.from_matrix(e["canvas_from_fragment"]) fo
 PAIRS = {frozenset((Path(pair["source"]).stem, Path(pair["target"]).stem)) for pair in TRUTH["pairs"]}
 
 
+def pieces_of(picture: str) -> list[str]:
+    return [name for name, own in PICTURE_OF.items() if own == picture]
+
+
 def seam_off_px(match: PairMatch) -> float:
     """How far from where it belongs a join lays the source's side of the seam, on average."""
     if match.target_from_source is None or PICTURE_OF[match.source] != PICTURE_OF[match.target]:

@@ -39,17 +39,16 @@ from pairingnet.prepare.load import load_fragment
 from pairingnet.search.votes import rank_by_votes
 from pairingnet.types import Fragment
 from tests.conftest import ROOT
-from tests.sample import SAMPLE
+from tests.helpers import TINY_RING, run
+from tests.sample import SAMPLE, pieces_of
 from tests.test_lock import held_by_another_process
-from tests.test_ring_matching import TINY
-from tests.test_solve import pieces_of, run
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_model(path, RingModel(RingNet(TINY), Verifier.plain()), {"made": "for a test"})
+    save_model(path, RingModel(RingNet(TINY_RING), Verifier.plain()), {"made": "for a test"})
     return path
 
 
@@ -561,7 +560,7 @@ def test_killed_adds_lose_nothing_they_told_of() -> None:
     if not hasattr(os, "fork"):
         pytest.skip("kills children that are forked")
     words = [sys.executable, "-m", "benchmarks.kills", "--random", "4", "--every", "25"]
-    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     assert "none lost" in result.stdout
 

@@ -22,30 +22,14 @@ from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match.contact import Outline, contact
 from pairingnet.types import Decisions, Fragment, Group, PairMatch
+from tests.helpers import STEP_PX, all_joins, true_join
 
-STEP_PX = 3.0
 NO_RIVALS = RivalSettings(alone=1.0, free=0.0, rival=0.0)
 
 
 @pytest.fixture(scope="module")
 def outlines(pieces: list[Fragment]) -> dict[str, Outline]:
     return {piece.id: Outline(piece.contour) for piece in pieces}
-
-
-def true_join(collection: Collection, number: int, logit: float = 4.0, off: Rigid2D | None = None) -> PairMatch:
-    pair = collection.pairs[number]
-    pose = collection.by_id[pair.source].canvas_from_fragment
-    assert pose is not None
-    seam = pose.inverse().apply(pair.seam)
-    true = collection.target_from_source(pair)
-    found = true if off is None else off @ true
-    points = np.stack([seam, true.apply(seam)], axis=1)[::4]
-    probability = float(1 / (1 + np.exp(-logit)))
-    return PairMatch(pair.source, pair.target, found, logit, points, probability=probability)
-
-
-def all_joins(collection: Collection) -> list[PairMatch]:
-    return [true_join(collection, number) for number in range(len(collection.pairs))]
 
 
 def off_px(collection: Collection, poses: dict[str, Rigid2D], number: int) -> float:
@@ -93,13 +77,19 @@ def test_pieces_are_never_put_on_each_other(torn: Collection, outlines: dict[str
 
 
 def test_weak_joins_that_close_a_loop_hold_together(torn: Collection, outlines: dict[str, Outline]) -> None:
-    """Each alone would not be enough."""
-    weak = [true_join(torn, number, logit=0.3) for number in range(len(torn.pairs))]
-    assert assemble(outlines, weak[:1], STEP_PX).groups == ()
-    start = [true_join(torn, number, logit=5.0) for number in range(0, len(torn.pairs), 2)]
-    odd = [weak[number] for number in range(1, len(torn.pairs), 2)]
-    with_weak, without = assemble(outlines, start + odd, STEP_PX), assemble(outlines, start, STEP_PX)
-    assert max(len(group) for group in with_weak.groups) >= max(len(group) for group in without.groups)
+    """Each alone would not be enough; with the others of its loop it brings a piece into the group."""
+    one, other, closing = triangle(torn)
+    (loose,) = ends(torn, other) & ends(torn, closing)
+    weak = [true_join(torn, number, logit=0.3) for number in (other, closing)]
+    sure = true_join(torn, one, logit=5.0)
+    for alone in weak:
+        assert assemble(outlines, [alone], STEP_PX).groups == ()
+        assert loose in assemble(outlines, [sure, alone], STEP_PX).singles
+    assert set(assemble(outlines, [sure, *weak], STEP_PX).groups[0].poses) == ends(torn, one) | {loose}
+
+
+def ends(torn: Collection, number: int) -> set[str]:
+    return {torn.pairs[number].source, torn.pairs[number].target}
 
 
 def triangle(torn: Collection) -> list[int]:

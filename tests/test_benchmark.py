@@ -49,7 +49,7 @@ from pairingnet.models.paper import PairingNet
 from pairingnet.settings import as_dict
 from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
 from pairingnet.types import Assembly, Fragment, PairMatch
-from tests.test_evaluate import Oracle
+from tests.helpers import Oracle, wait_for
 
 EXACT = BenchmarkSettings(limit_s=0)
 
@@ -262,14 +262,12 @@ def test_a_killed_command_goes_on(torn: Collection, tmp_path: Path) -> None:
     command += ["--methods", "rule_based", "--limit", "none", "--json"]
     joins = tmp_path / "rule_based" / "joins.jsonl"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    while not joins.is_file() or len(read_joins(joins)) < 40:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    wait_for(lambda: joins.is_file() and len(read_joins(joins)) >= 40, "forty joins", of=process)
     os.killpg(process.pid, signal.SIGKILL)  # with the process of the method
-    process.communicate()
+    process.communicate(timeout=30)
     known = len(read_joins(joins))
     assert known < len(torn) * (len(torn) - 1) // 2, "it was to be killed half-way"
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     stored = read_joins(joins)
     assert len(stored) == len({frozenset((j.source, j.target)) for j in stored}) == len(torn) * (len(torn) - 1) // 2
@@ -279,8 +277,7 @@ def test_a_killed_command_goes_on(torn: Collection, tmp_path: Path) -> None:
 def test_a_stopped_command_ends_at_once_and_says_how_to_go_on(torn: Collection, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pairingnet", "benchmark", str(torn.folder), str(tmp_path), "--limit", "none"]
     process = subprocess.Popen([*command, "--methods", "rule_based"], stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "rule_based" / "joins.jsonl").is_file():
-        time.sleep(0.02)
+    wait_for((tmp_path / "rule_based" / "joins.jsonl").is_file, "the first joins", of=process)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=30)
     assert process.returncode != 0
@@ -360,7 +357,7 @@ def test_all_methods_in_one_table(few: Collection, weights: tuple[Path, Path], t
     paper, jigsaw = weights
     command = [sys.executable, "-m", "pairingnet", "benchmark", str(few.folder), str(tmp_path)]
     command += ["--methods", ",".join(MAKERS), "--paper-weights", str(paper), "--jigsaw-weights", str(jigsaw)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "benchmark.md").read_text().strip() in result.stdout
     rows = {row["method"]: row for row in json.loads((tmp_path / "benchmark.json").read_text())["methods"]}
@@ -374,7 +371,7 @@ def test_all_methods_in_one_table(few: Collection, weights: tuple[Path, Path], t
     assert rows["rule_based"]["assembly recall"] is None
     lines = list(csv.DictReader((tmp_path / "benchmark.csv").read_text().splitlines()))
     assert float(lines[0]["RR"]) == pytest.approx(rows["ring"]["RR"], abs=1e-5) and lines[2]["ECE"] == ""
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert again.returncode == 0 and "asked now" not in again.stderr
     assert again.stdout == result.stdout
 

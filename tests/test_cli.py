@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +16,9 @@ from pairingnet import __version__
 from pairingnet.io.images import write_png
 from pairingnet.types import Pixels
 from tests.conftest import PICTURE, blob
+from tests.helpers import run, wait_for
 
 SMALL = ["--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40"]
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pairingnet", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
 
 
 @pytest.fixture
@@ -34,18 +28,18 @@ def pictures(tmp_path: Path, picture: Pixels) -> Path:
     return tmp_path / "pictures"
 
 
-def test_version_and_help_answer_at_once() -> None:
+def test_version_and_help_answer() -> None:
     for arguments, says in ((["--version"], __version__), (["--help"], "tear"), (["tear", "-h"], "--seed")):
-        start = time.perf_counter()
         result = run(*arguments)
-        # 0.5 s is the promise, measured in benchmarks; a busy test machine gets some grace.
-        assert time.perf_counter() - start < 1.5
         assert result.returncode == 0 and says in result.stdout
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys, pairingnet.cli; print([m for m in ('cv2', 'numpy', 'scipy', 'matplotlib') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    """That is what makes it answer at once; how soon is measured in benchmarks."""
+    heavy = ("cv2", "numpy", "scipy", "matplotlib", "torch", "numba", "faiss", "PIL")
+    code = f"import sys, pairingnet.cli; print([m for m in {heavy} if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == "[]\n"
 
 
 def test_tear_then_stats(pictures: Path, tmp_path: Path) -> None:
@@ -86,8 +80,7 @@ def test_stopping_says_how_to_go_on(pictures: Path, tmp_path: Path) -> None:
         (pictures / f"p{i}.png").symlink_to(pictures / "colosseum.png")
     command = [sys.executable, "-m", "pairingnet", "tear", str(pictures), str(tmp_path / "out"), *SMALL]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("out/torn/*/collection.json")):
-        time.sleep(0.05)
+    wait_for(lambda: list(tmp_path.glob("out/torn/*/collection.json")), "the first picture", of=process)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=30)
     assert process.returncode != 0
@@ -122,13 +115,7 @@ def test_bad_files_are_listed_and_change_the_exit_code(pictures: Path, tmp_path:
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_two(arguments: list[object], says: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "pairingnet", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    result = run(*arguments, cwd=tmp_path)
     assert result.returncode == 2
     assert says in result.stderr
     assert "Traceback" not in result.stderr
@@ -155,7 +142,7 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     second = ["--from", step1, "--set", "epochs=1", "--set", "batch=8", "--budget", "0.001s", "--threads", 1]
     result = run("train", "searching", torn.folder, tmp_path / "search", *second)
     assert result.returncode == 0, result.stderr
-    assert "1 steps" in result.stdout
+    assert "1 step in" in result.stdout
     trained = tmp_path / "search" / "checkpoint.pt"
     result = run("evaluate", torn.folder, "--model", trained, "--out", tmp_path / "scores", "--json", "--threads", 1)
     assert result.returncode == 0, result.stderr
@@ -190,8 +177,7 @@ def test_interrupted_training_keeps_every_step(torn: object, tmp_path: Path) -> 
     command = [sys.executable, "-m", "pairingnet", "train", "matching", str(torn.folder), str(tmp_path / "run"), *small]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "log.jsonl"
-    while not log.is_file() or len(log.read_text().splitlines()) < 3:
-        time.sleep(0.05)
+    wait_for(lambda: log.is_file() and len(log.read_text().splitlines()) >= 3, "the first steps", of=process)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode != 0 and "again to continue" in complaint

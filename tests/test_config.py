@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings
 from pairingnet.errors import SettingsError
 from pairingnet.settings import archive_settings, differences, parse_assignments, read_toml, with_values
+from pairingnet.synth.wear import wear_edge
+from tests.conftest import blob
 
 
 def test_text_becomes_the_fields_type() -> None:
@@ -54,8 +57,15 @@ def test_differences_are_named() -> None:
     ]
 
 
-def test_every_wear_level_exists() -> None:
-    assert list(WEAR_LEVELS) == ["none", "scanned", "light", "medium", "heavy", "sherds"]
+def test_levels_of_wear_grow() -> None:
+    """Each level takes more of a piece than the one before it, and `none` nothing."""
+    taken = {}
+    for name in ("none", "light", "medium", "heavy", "sherds"):
+        mask = blob(3, size=320, radius=120)
+        kept = wear_edge(mask, WEAR_LEVELS[name], np.random.default_rng(0))
+        taken[name] = int((mask > 127).sum() - (kept > 127).sum())
+    assert taken["none"] == 0 < taken["light"] < taken["medium"] < taken["heavy"]
+    assert set(WEAR_LEVELS) == {*taken, "scanned"}
 
 
 def test_settings_of_stages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -11,8 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,8 @@ import pytest
 from pairingnet.engine.jobs import choose_engine, run_jobs
 from pairingnet.errors import ImageError, SettingsError
 from tests.conftest import PICTURES
-from tests.sample import SAMPLE
-from tests.test_solve import pieces_of
+from tests.helpers import wait_for
+from tests.sample import SAMPLE, pieces_of
 
 
 def square(number: int) -> int:
@@ -126,14 +126,7 @@ class Cluster:
 
     def kill(self, node: int) -> None:
         os.killpg(self.nodes[node].pid, signal.SIGKILL)
-        self.nodes[node].wait()
-
-
-def wait_for(holds: Callable[[], object], what: str, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"waited too long for {what}"
-        time.sleep(0.05)
+        self.nodes[node].wait(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +155,7 @@ def test_tearing_on_a_cluster_gives_the_same_bytes(cluster: Cluster, tmp_path: P
     options = ("--seed", 1, "--set", "longest=500", "--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40")
     for out, engine in (("here", "local"), ("there", "ray")):
         words = command("tear", PICTURES, tmp_path / out, "--engine", engine, *options)
-        result = subprocess.run(words, env=cluster.env, capture_output=True, text=True, check=False)
+        result = subprocess.run(words, env=cluster.env, capture_output=True, text=True, check=False, timeout=240)
         assert result.returncode == 0, result.stderr
     here, there = (tmp_path / name for name in ("here", "there"))
     files = sorted(path.relative_to(here) for path in here.rglob("*") if path.is_file())
@@ -174,9 +167,9 @@ def test_tearing_on_a_cluster_gives_the_same_bytes(cluster: Cluster, tmp_path: P
 def test_a_training_on_a_cluster_survives_a_killed_process(cluster: Cluster, tmp_path: Path) -> None:
     small = ("--set", "longest=500", "--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40")
     torn, here, there = (tmp_path / name for name in ("torn", "here", "there"))
-    subprocess.run(command("tear", PICTURES, torn, "--seed", 1, *small), check=True, capture_output=True)
+    subprocess.run(command("tear", PICTURES, torn, "--seed", 1, *small), check=True, capture_output=True, timeout=240)
     training = ("--threads", 1, "--set", "batch=4", "--set", "steps=12", "--set", "layers=2")
-    subprocess.run(command("train", "matching", torn, here, *training), check=True, capture_output=True)
+    subprocess.run(command("train", "matching", torn, here, *training), check=True, capture_output=True, timeout=240)
     words = command("train", "on-ray", "--processes", 2, "--", "matching", torn, there, *training)
     running = subprocess.Popen(words, env=cluster.env, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (there / "log.jsonl").is_file() and steps_of(there), "the first steps")
@@ -200,7 +193,9 @@ def test_a_worker_and_a_node_are_killed_and_the_joins_are_the_same(cluster: Clus
     scans.mkdir()
     for name in (*pieces_of("spices"), *pieces_of("casa-mila")):
         shutil.copy(SAMPLE / f"{name}.jpg", scans)
-    subprocess.run(command("solve", scans, tmp_path / "here", "--jobs", 1), check=True, capture_output=True)
+    subprocess.run(
+        command("solve", scans, tmp_path / "here", "--jobs", 1), check=True, capture_output=True, timeout=240
+    )
     there = tmp_path / "there"
     running = subprocess.Popen(
         command("solve", scans, there, "--engine", "ray"), env=cluster.env, stderr=subprocess.PIPE, text=True
@@ -225,3 +220,54 @@ def test_processes_use_one_thread_each_and_this_one_keeps_its_own(monkeypatch: p
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert run_jobs(threads_of_torch, range(2), 2) == [(1, "1"), (1, "1")]
     assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+GUARDED = """
+from pairingnet.engine.jobs import run_jobs
+def negative(number):
+    return -number
+if __name__ == "__main__":
+    print(run_jobs(negative, [1, 2, 3], 2))
+"""
+UNGUARDED = """
+from pairingnet.engine.jobs import run_jobs
+print("begun")
+print(run_jobs(abs, [-1, -2, -3], 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "piped", "says"),
+    [
+        (UNGUARDED, False, "begun\n[1, 2, 3]\n"),
+        (UNGUARDED, True, "begun\n[1, 2, 3]\n"),
+        (GUARDED, False, "[-1, -2, -3]\n"),  # a job that only the script knows
+    ],
+)
+def test_a_script_is_not_run_again_by_its_processes(script: str, piped: bool, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(script, encoding="utf-8")
+    words = [sys.executable, "-"] if piped else [sys.executable, str(path)]
+    told = subprocess.run(words, input=script if piped else "", capture_output=True, text=True, check=False, timeout=60)
+    assert (told.returncode, told.stdout, told.stderr) == (0, says, "")
+
+
+def test_a_script_solves_without_a_guard(tmp_path: Path) -> None:
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for name in pieces_of("spices")[:3]:
+        shutil.copy(SAMPLE / f"{name}.jpg", scans)
+    script = f"import pairingnet\nprint(len(pairingnet.solve({str(scans)!r}, {str(tmp_path / 'run')!r}).collection))\n"
+    words = [sys.executable, "-"]
+    told = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=120)
+    assert told.returncode == 0 and told.stdout == "3\n", told.stderr[-2000:]
+
+
+def run_squares_here(numbers: range) -> list[int]:
+    return run_jobs(square, numbers, 2)
+
+
+def test_a_worker_of_somebody_elses_pool_works_alone() -> None:
+    """It may not start processes."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(run_squares_here, (range(4),)).get(timeout=60) == [0, 1, 4, 9]

@@ -3,60 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from pairingnet.benchmark.ask import predict
 from pairingnet.config import PaperSettings
 from pairingnet.errors import CollectionError
 from pairingnet.evaluate.predictions import read_predictions
 from pairingnet.evaluate.scores import as_csv, as_json, as_markdown, score
-from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
 from pairingnet.match.paper import PaperMethod
 from pairingnet.models.paper import PairingNet
-from pairingnet.types import Fragment, PairMatch
-
-
-class Oracle:
-    """Knows the truth, and is off by a given number of pixels."""
-
-    name = "oracle"
-
-    def __init__(self, collection: Collection, off_px: float = 0.0) -> None:
-        self.collection, self.off_px = collection, off_px
-        self.asked = 0
-
-    def describe(self) -> dict[str, Any]:
-        return {"off_px": self.off_px}
-
-    def features(self, fragments: Iterable[Fragment]) -> Iterable[str]:
-        return [fragment.id for fragment in fragments]
-
-    def know(self, features: Sequence[str]) -> Sequence[str]:
-        return features
-
-    def rank(self, features: Sequence[str], most: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        number = {name: i for i, name in enumerate(features)}
-        ranked = np.full((len(features), most), -1, dtype=np.intp)
-        filled = [0] * len(features)
-        for pair in self.collection.pairs:
-            for a, b in ((pair.source, pair.target), (pair.target, pair.source)):
-                ranked[number[a], filled[number[a]]] = number[b]
-                filled[number[a]] += 1
-        return ranked, np.zeros(ranked.shape, dtype=np.float32)
-
-    def match(self, source: str, target: str) -> PairMatch:
-        self.asked += 1
-        pair = next(p for p in self.collection.pairs if (p.source, p.target) == (source, target))
-        return PairMatch(source, target, Rigid2D(0, self.off_px, 0) @ self.collection.target_from_source(pair), 1.0)
+from tests.helpers import Oracle
 
 
 def test_a_perfect_method_is_perfect(torn: Collection, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from PIL import EpsImagePlugin
 from pairingnet.errors import CollectionError, ImageError, PairingNetError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection, read_collection, write_collection
-from pairingnet.io.images import read_image
+from pairingnet.io.images import read_image, write_png
 from pairingnet.io.names import fault_of_id, fault_of_image
 from pairingnet.prepare.collect import left_out_of
 from pairingnet.review.export import export
@@ -290,12 +291,21 @@ def test_no_script_runs_in_a_browser(report: Path, tmp_path: Path) -> None:
     assert _title(_opened(tmp_path / "open.html", tmp_path / "profile")) == "ran"
 
 
+def _stored(fragments: Iterable[Fragment], folder: Path) -> Collection:
+    """Fragments as a collection in memory, their images on disk."""
+    (folder / "fragments").mkdir(parents=True)
+    records = []
+    for number, fragment in enumerate(fragments):
+        records.append(FragmentRecord(fragment.id, f"fragments/{number}.png"))
+        write_png(folder / records[-1].image, fragment.rgba)
+    return Collection(folder, tuple(records))
+
+
 def test_names_in_exports_are_text(tmp_path: Path) -> None:
-    pieces, assembly = _pieces(), _assembly()
+    assembly = _assembly()
+    collection = _stored(_pieces().values(), tmp_path / "pieces")
     matches = assembly.groups[0].joins
-    made = {
-        kind: export(kind, assembly, matches, pieces.__getitem__, tmp_path) for kind in ("svg", "ora", "csv", "json")
-    }
+    made = {kind: export(kind, assembly, matches, collection, tmp_path) for kind in ("svg", "ora", "csv", "json")}
     drawing = ElementTree.parse(made["svg"][0]).getroot()
     assert {element.tag.rpartition("}")[2] for element in drawing.iter()} <= {"svg", "image", "title", "g"}
     assert not [name for element in drawing.iter() for name in element.attrib if name.startswith("on")]
@@ -311,7 +321,8 @@ def test_names_in_exports_are_text(tmp_path: Path) -> None:
 
 def test_formulas_are_text_in_tables(tmp_path: Path) -> None:
     assembly = Assembly((Group({"=1+1": Rigid2D(), "+a": Rigid2D(), "b": Rigid2D()}),))
-    (table,) = export("csv", assembly, (), lambda name: fragment_of(blob(0), name=name), tmp_path)
+    pieces = [fragment_of(blob(0), name=name) for name in assembly.groups[0].poses]
+    (table,) = export("csv", assembly, (), _stored(pieces, tmp_path / "pieces"), tmp_path)
     with table.open(encoding="utf-8-sig", newline="") as file:
         assert [row["fragment"] for row in csv.DictReader(file)] == ["'=1+1", "'+a", "b"]
 

@@ -12,7 +12,7 @@ from pairingnet.config import IndexSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.search.index import FaissIndex, Features, Ids, VectorIndex
 from pairingnet.search.votes import KeysInMemory, rank_by_votes, votes_of
-from tests.test_ring_matching import _Piece, unit
+from tests.helpers import Piece, unit
 
 WIDTH = 16
 VECTORS = unit(np.random.default_rng(0).normal(size=(600, WIDTH))).astype(np.float32)
@@ -166,11 +166,11 @@ def test_only_a_stored_index_of_that_width_is_opened(tmp_path: Path) -> None:
         FaissIndex.open(tmp_path / "bad.index", WIDTH, exact)
 
 
-def pieces_with_a_seam(rng: np.random.Generator, count: int) -> list[_Piece]:
+def pieces_with_a_seam(rng: np.random.Generator, count: int) -> list[Piece]:
     queries, keys = ([unit(rng.normal(size=(60, 16))) for _ in range(count)] for _ in range(2))
     keys[4][20:40] = queries[1][10:30][::-1]
     keys[1][10:30] = queries[4][20:40][::-1]
-    return [_Piece(q, k) for q, k in zip(queries, keys, strict=True)]
+    return [Piece(q, k) for q, k in zip(queries, keys, strict=True)]
 
 
 def test_one_fragment_asks_alone(rng: np.random.Generator) -> None:

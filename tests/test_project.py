@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ from pairingnet.config import (
 )
 from pairingnet.io.run import read_assembly, read_matches
 from tests.conftest import ROOT
+from tests.helpers import run
 from tests.sample import PAIRS, PICTURE_OF, seam_off_px
 
 SOURCE = ROOT / "src" / "pairingnet"
@@ -109,6 +110,7 @@ def test_public_names() -> None:
         "Decisions",
         "Fragment",
         "Group",
+        "Image",
         "PairMatch",
         "PairingNetError",
         "Rigid2D",
@@ -138,6 +140,8 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_readme_commands_run(tmp_path: Path) -> None:
     """The shell blocks of the README, in order, in a folder that has the examples."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -146,7 +150,7 @@ def test_the_readme_commands_run(tmp_path: Path) -> None:
     assert len(commands) >= 4
     for command in commands:
         words = [sys.executable, "-m", *command.split("#")[0].split()]
-        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert result.returncode == 0, f"{command}\n{result.stderr}"
     check_sample(tmp_path / "joined")
 
@@ -165,17 +169,38 @@ def check_sample(run: Path) -> None:
     assert [match for match in own if frozenset((match.source, match.target)) not in PAIRS] == []
 
 
-def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_the_readme_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    subprocess.run(
-        [sys.executable, "-m", "pairingnet", "tear", "examples/pictures", "pieces", "--seed", "1"], check=True
-    )
+    assert run("tear", "examples/pictures", "pieces", "--seed", "1", cwd=tmp_path).returncode == 0
     code = blocks(ROOT / "README.md", "python")
     assert code
     names: dict[str, object] = {}
     for block in code:
         exec(compile(block, "README.md", "exec"), names)
+    check_told(capsys.readouterr().out)
+
+
+def check_told(printed: str) -> None:
+    """What the README's program prints is true: the joins, and what lies together."""
+    joins = re.findall(r"^(\S+) and (\S+): (\d+)% Rigid2D", printed, flags=re.MULTILINE)
+    assert len(joins) >= 3
+    for source, target, percent in joins:
+        assert frozenset((source, target)) in PAIRS and int(percent) > 90
+    groups = [words.split() for words in re.findall(r"^together: (.+)$", printed, flags=re.MULTILINE)]
+    assert groups and all(len({PICTURE_OF[name] for name in group}) == 1 for group in groups)
+
+
+def test_pieces_in_the_readme_belong_together() -> None:
+    """What a newcomer asks about first is a true join: `pair` and `decide`."""
+    named = []
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("pairingnet pair ", "pairingnet decide ")):
+            named.append(frozenset(re.findall(r"piece-\d+", line)))
+    assert len(named) >= 2 and set(named) <= PAIRS
 
 
 def test_the_readme_shows_the_two_commands() -> None:
@@ -208,10 +233,21 @@ def test_the_readme_shows_the_two_commands() -> None:
         SliceSettings,
     ],
 )
-def test_every_setting_is_documented(settings: type) -> None:
+def test_every_setting_is_documented_with_its_default(settings: type) -> None:
+    """Some line of a table has its name and its default; several settings may have one name."""
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .", text, flags=re.MULTILINE)
     for field in fields(settings):
-        assert f"`{field.name}`" in text, f"{settings.__name__}.{field.name} is not in docs/settings.md"
+        default = getattr(settings(), field.name)
+        if not is_dataclass(default):  # settings of a stage have a table of their own
+            told = [value_of(cell) for name, cell in rows if name == field.name]
+            assert default in told, f"{settings.__name__}.{field.name} is {default!r}, docs/settings.md says {told}"
+
+
+def value_of(cell: str) -> object:
+    """A default as the page writes it: a Python value, or a quotient of two numbers."""
+    above, _, below = cell.partition(" / ")
+    return float(above) / float(below) if below else ast.literal_eval(cell)
 
 
 def test_links_in_the_docs_lead_somewhere() -> None:

@@ -15,7 +15,7 @@ import torch
 from scipy.spatial import cKDTree
 
 from pairingnet import stages
-from pairingnet.config import WEAR_LEVELS, RingMatchSettings, RingSettings, VoteSettings
+from pairingnet.config import WEAR_LEVELS, RingMatchSettings, VoteSettings
 from pairingnet.errors import CollectionError
 from pairingnet.geometry import Rigid2D, angle_difference, resample_closed
 from pairingnet.io.collection import Collection, write_collection
@@ -47,9 +47,7 @@ from pairingnet.train.verify import (
     judge_all,
 )
 from pairingnet.types import Fragment, PairMatch
-from tests.test_cli import run
-
-TINY = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
+from tests.helpers import TINY_RING, Piece, run, unit
 
 
 def shared(collection: Collection, number: int) -> tuple[str, str, Rigid2D, np.ndarray]:
@@ -192,24 +190,12 @@ def test_overlap_is_seen(torn: Collection, pieces: list[Fragment]) -> None:
     assert overlap_penalty(source, target, Rigid2D(0, *(0.5 * inside)) @ true, 3.0) > 20
 
 
-class _Piece:
-    def __init__(self, queries: np.ndarray, keys: np.ndarray) -> None:
-        self.queries, self.keys = queries.astype(np.float32), keys.astype(np.float32)
-        self.query_level = self.key_level = np.full(
-            len(queries), 14.0, dtype=np.float32
-        )  # the best of random ones at scale 20
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
-
-
 def test_votes_find_the_piece_with_the_same_run_backwards(rng: np.random.Generator) -> None:
     contours = [unit(rng.normal(size=(60, 16))) for _ in range(6)]
     keys = [unit(rng.normal(size=(60, 16))) for _ in range(6)]
     keys[4][20:40] = contours[1][10:30][::-1]
     keys[1][10:30] = contours[4][20:40][::-1]
-    pieces = [_Piece(q, k) for q, k in zip(contours, keys, strict=True)]
+    pieces = [Piece(q, k) for q, k in zip(contours, keys, strict=True)]
     ranked, scores = rank_by_votes(pieces, scale=20.0, most=3, settings=VoteSettings(1, 1, 24))
     assert ranked[1, 0] == 4 and ranked[4, 0] == 1
     assert scores[1, 0] > 5 * scores[0, 0]
@@ -321,13 +307,13 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     bank = {name: np.eye(8, dtype=np.float32) for name in ("queries", "keys")}
-    save_model(path, RingModel(RingNet(TINY), Verifier.plain(), bank), {"made": "for a test"})
+    save_model(path, RingModel(RingNet(TINY_RING), Verifier.plain(), bank), {"made": "for a test"})
     return path
 
 
 def test_weights_are_read_strictly(weights: Path, tmp_path: Path) -> None:
     model = load_model(weights)
-    assert model.network.settings == TINY and model.verifier.weights == {}
+    assert model.network.settings == TINY_RING and model.verifier.weights == {}
     assert model.bank["keys"].dtype == np.float32 and model.bank["keys"].tolist() == np.eye(8).tolist()
     with pytest.raises(CollectionError, match="no weights"):
         load_model(tmp_path / "nothing.safetensors")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import shutil
 import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import cv2
@@ -36,7 +39,7 @@ from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Report, write_report
 from pairingnet.review.results import make_pictures
 from pairingnet.types import Assembly, Fragment, Group, PairMatch
-from tests.test_assemble import STEP_PX, all_joins
+from tests.helpers import STEP_PX, all_joins
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +124,10 @@ def test_pictures_of_groups_and_joins(torn: Collection, joins: list[PairMatch], 
 
 def test_exports(torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path) -> None:
     load = partial(load_fragment, torn)
-    made = {kind: export(kind, assembly, joins, load, tmp_path) for kind in FORMATS}
+    made = {kind: export(kind, assembly, joins, torn, tmp_path) for kind in FORMATS}
     group = assembly.groups[0]
     flat = read_image(made["png"][0])
-    assert flat.alpha is not None and (flat.alpha > 0).any() and (flat.alpha == 0).any()
+    assert flat.alpha is not None and (flat.alpha > 0).any() and (flat.alpha == 0).any() and flat.dpi is None
     area = sum(load(name).area_px for name in group.poses)
     assert (flat.alpha > 127).sum() == pytest.approx(area, rel=0.02)
     with zipfile.ZipFile(io.BytesIO(made["ora"][0].read_bytes())) as file:
@@ -134,16 +137,77 @@ def test_exports(torn: Collection, joins: list[PairMatch], assembly: Assembly, t
         for layer in layers:
             pixels = cv2.imdecode(np.frombuffer(file.read(str(layer.get("src"))), np.uint8), cv2.IMREAD_UNCHANGED)
             assert pixels is not None and pixels.shape[2] == 4
-    images = ElementTree.parse(made["svg"][0]).getroot().findall("{http://www.w3.org/2000/svg}image")
-    assert {image.get("id") for image in images} == set(group.poses)
-    rows = made["csv"][0].read_text().splitlines()
-    assert len(rows) == 1 + sum(len(each) for each in assembly.groups)
+    drawing = ElementTree.parse(made["svg"][0]).getroot()
+    assert {image.get("id") for image in drawing.findall(f"{SVG}image")} == set(group.poses)
+    assert drawing.get("width") is None
     told = json.loads(made["json"][0].read_text())
     assert set(told["groups"][0]) == set(group.poses)
     text = made["alignments"][0].read_text().splitlines()
     assert sum(line.startswith("Node") for line in text) == len(torn)
     with pytest.raises(SettingsError, match="png"):
-        export("docx", assembly, joins, load, tmp_path)
+        export("docx", assembly, joins, torn, tmp_path)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def sheet(torn: Collection, tmp_path: Path) -> Collection:
+    """The pieces as if they came from a sheet at 300 dpi: with numbers, and a name that no link may have as it is."""
+    (tmp_path / "run" / "pieces").mkdir(parents=True)
+    records = []
+    for record in torn.fragments:
+        image = f"Blatt 1 – ü & 100%#{record.id}.png"
+        shutil.copy(torn.folder / record.image, tmp_path / "run" / "pieces" / image)
+        records.append(replace(record, image=image, dpi=300.0, origin="Blatt 1.tif", offset_px=(70, 50)))
+    return replace(torn, folder=tmp_path / "run" / "pieces", fragments=tuple(records))
+
+
+@pytest.mark.parametrize("out", ["run/export", "elsewhere/deep er/#down", "run"])
+def test_linked_pieces_are_found_from_any_folder(
+    out: str, sheet: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
+) -> None:
+    (path,) = export("svg", assembly, joins, sheet, tmp_path / out, link=True)
+    images = ElementTree.parse(path).getroot().findall(f"{SVG}image")
+    assert len(images) == len(assembly.groups[0])
+    for image in images:
+        link = urlsplit(urljoin(path.as_uri(), image.get("href")))
+        assert not link.fragment
+        found = read_image(Path(unquote(link.path)))
+        assert (str(found.size[0]), str(found.size[1])) == (image.get("width"), image.get("height"))
+
+
+def test_exports_know_the_resolution(
+    sheet: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
+) -> None:
+    made = {kind: export(kind, assembly, joins, sheet, tmp_path / "out")[0] for kind in ("png", "ora", "svg")}
+    assert read_image(made["png"]).dpi == pytest.approx(300, abs=0.1)
+    with zipfile.ZipFile(made["ora"]) as file:
+        stack = ElementTree.fromstring(file.read("stack.xml"))
+    assert (stack.get("xres"), stack.get("yres")) == ("300", "300")
+    drawing = ElementTree.parse(made["svg"]).getroot()
+    _, _, *box = (float(number) for number in str(drawing.get("viewBox")).split())
+    for name, pixels in zip(("width", "height"), box, strict=True):
+        size = str(drawing.get(name))
+        assert size.endswith("mm") and float(size[:-2]) == pytest.approx(pixels / 300 * 25.4, abs=0.01)
+    first, *others = sheet.fragments
+    mixed = replace(sheet, fragments=(replace(first, dpi=400.0), *others))
+    assert read_image(export("png", assembly, joins, mixed, tmp_path / "mixed")[0]).dpi is None
+
+
+def test_the_table_of_poses_opens_in_a_spreadsheet(
+    sheet: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
+) -> None:
+    (path,) = export("csv", assembly, joins, sheet, tmp_path)
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(len(group) for group in assembly.groups)
+    for row in rows:
+        pose = assembly.groups[int(row["group"]) - 1].poses[row["fragment"]]
+        assert (row["scan"], row["offset_x_px"], row["offset_y_px"]) == ("Blatt 1.tif", "70", "50")
+        assert float(row["x_px"]) == pytest.approx(pose.x_px, abs=1e-3)
+        assert np.radians(float(row["angle_deg"])) == pytest.approx(pose.angle_rad, abs=1e-5)
 
 
 def test_layers_lie_where_the_pieces_belong(torn: Collection, assembly: Assembly) -> None:
@@ -157,7 +221,7 @@ def test_layers_lie_where_the_pieces_belong(torn: Collection, assembly: Assembly
 def test_jigsawnets_matrices_carry_the_second_into_the_first(
     torn: Collection, joins: list[PairMatch], assembly: Assembly, tmp_path: Path
 ) -> None:
-    (path,) = export("alignments", assembly, joins[:1], partial(load_fragment, torn), tmp_path)
+    (path,) = export("alignments", assembly, joins[:1], torn, tmp_path)
     words = path.read_text().splitlines()[-1].split()
     matrix = np.array([float(word) for word in words[3:12]]).reshape(3, 3)
     x, y = joins[0].points[0, 0]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +13,8 @@ import pytest
 import pairingnet
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.run import read_assembly, read_joins, read_matches
-from tests.sample import PICTURE_OF, POSES, SAMPLE, TRUTH, seam_off_px
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pairingnet", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def pieces_of(picture: str) -> list[str]:
-    return [name for name, own in PICTURE_OF.items() if own == picture]
+from tests.helpers import run
+from tests.sample import POSES, SAMPLE, TRUTH, pieces_of, seam_off_px
 
 
 @pytest.fixture(scope="module")

@@ -151,22 +151,34 @@ def guessed(seed: int) -> list[PairMatch]:
     return right + [join for join in wrong if join.pair not in {each.pair for each in right}]
 
 
+def lie_right(assembly: Assembly) -> int:
+    """How many pairs of squares of the picture lie to each other as they should."""
+    right = 0
+    for group in assembly.groups:
+        for one, other in combinations(sorted(name for name in group.poses if name.startswith("a")), 2):
+            true = Rigid2D(0.0, EDGE_PX * (int(one[2]) - int(other[2])), EDGE_PX * (int(one[1]) - int(other[1])))
+            found = group.poses[other].inverse() @ group.poses[one]
+            right += float(np.linalg.norm(found.apply([[0.0, 0.0]]) - true.apply([[0.0, 0.0]]))) < 0.05 * EDGE_PX
+    return right
+
+
 def test_other_orders_find_what_the_surest_first_do_not() -> None:
+    """Judged by the truth, not by what the orders are chosen by; that never falls either."""
     table = Table(OUTLINES, AssembleSettings(), STEP_PX)
     once, often = AssembleSettings(orders=1), AssembleSettings(orders=8)
-    better = 0
-    for seed in range(6):
+    alone, of_many = 0, 0
+    for seed in range(2, 5):
         joins = guessed(seed)
         first, best = (assemble_well(OUTLINES, joins, STEP_PX, settings) for settings in (once, often))
         usual = silence_in(table, first)
         before, after = (
             holds(table, layout, joins) + usual.of_silent(silence_in(table, layout).silent) for layout in (first, best)
         )
-        assert after >= before
-        better += after > before
+        assert after > before
+        alone, of_many = alone + lie_right(first), of_many + lie_right(best)
         again = assemble_well(OUTLINES, joins[::-1], STEP_PX, often)
         assert {frozenset(group.poses) for group in again.groups} == {frozenset(group.poses) for group in best.groups}
-    assert better
+    assert of_many > 2 * alone > 0
 
 
 def test_among_many_more_is_asked_of_a_merge() -> None:

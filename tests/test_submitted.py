@@ -18,7 +18,7 @@ from pairingnet.errors import TruthError
 from pairingnet.evaluate.submitted import read_answers, read_ranking, read_submission
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
-from tests.test_evaluate import Oracle
+from tests.helpers import Oracle
 
 
 def entry(source: str, target: str, pose: Rigid2D | None, **more: object) -> dict[str, Any]:

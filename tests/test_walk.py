@@ -18,7 +18,7 @@ from pairingnet.io.walk import walk_pictures
 from pairingnet.prepare.collect import PrepareJob, prepare_collection
 from pairingnet.prepare.files import read_fragments
 from tests.conftest import blob
-from tests.test_cli import run
+from tests.helpers import run
 
 JOB = PrepareJob(PrepareSettings())
 

@@ -7,18 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pairingnet.api import assemble, search
+    from pairingnet.api import assemble, match_pair, search
     from pairingnet.errors import PairingNetError
     from pairingnet.geometry import Rigid2D
     from pairingnet.io.collection import Collection, read_collection
     from pairingnet.io.images import read_image
-    from pairingnet.match.pair import match_pair
     from pairingnet.match.weights import RingModel, load_model
     from pairingnet.pipeline import Solution, solve
     from pairingnet.prepare.files import read_fragment, read_fragments
     from pairingnet.prepare.load import load_fragment, load_fragments
     from pairingnet.prepare.scan import prepare_image
-    from pairingnet.types import Assembly, Decisions, Fragment, Group, PairMatch
+    from pairingnet.types import Assembly, Decisions, Fragment, Group, Image, PairMatch
 
 __version__ = "0.1.0"
 
@@ -28,6 +27,7 @@ __all__ = [
     "Decisions",
     "Fragment",
     "Group",
+    "Image",
     "PairMatch",
     "PairingNetError",
     "Rigid2D",
@@ -54,6 +54,7 @@ _HOME_OF = {
     "Decisions": "types",
     "Fragment": "types",
     "Group": "types",
+    "Image": "types",
     "PairMatch": "types",
     "PairingNetError": "errors",
     "Rigid2D": "geometry",
@@ -63,7 +64,7 @@ _HOME_OF = {
     "load_fragment": "prepare.load",
     "load_fragments": "prepare.load",
     "load_model": "match.weights",
-    "match_pair": "match.pair",
+    "match_pair": "api",
     "prepare_image": "prepare.scan",
     "read_collection": "io.collection",
     "read_fragment": "prepare.files",

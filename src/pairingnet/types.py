@@ -14,6 +14,25 @@ from pairingnet.geometry import Points, Rigid2D
 Pixels = NDArray[np.uint8]
 
 
+def _check_picture(what: str, pixels: object, alpha: object) -> None:
+    """Refuse what is no picture of ours, before it ends deep inside of a library."""
+    shapes = {"pixels": ("(H, W, 3)", 3), "alpha": ("(H, W)", 2)}
+    for (name, (wanted, dimensions)), array in zip(shapes.items(), (pixels, alpha), strict=True):
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{what}: {name} is a numpy array {wanted}, not {type(array).__name__}.")
+        if array.dtype != np.uint8:
+            raise TypeError(
+                f"{what}: {name} has uint8 values from 0 to 255, not {array.dtype}; scale and round it first."
+            )
+        if array.ndim != dimensions or (dimensions == 3 and array.shape[2] != 3):
+            hint = "; repeat the grey channel three times" if name == "pixels" and array.ndim == 2 else ""
+            raise ValueError(f"{what}: {name} has the shape {wanted}, not {array.shape}{hint}.")
+    if isinstance(pixels, np.ndarray) and isinstance(alpha, np.ndarray) and pixels.shape[:2] != alpha.shape:
+        raise ValueError(f"{what}: alpha {alpha.shape} is not as large as pixels {pixels.shape[:2]}.")
+
+
 @dataclass(frozen=True, eq=False)
 class Image:
     """A picture as it lies on disk, upright, eight bits.
@@ -22,11 +41,14 @@ class Image:
     page counts from 0 in files with several.
     """
 
-    pixels: Pixels
-    alpha: Pixels | None = None
+    pixels: Pixels = field(repr=False)
+    alpha: Pixels | None = field(default=None, repr=False)
     dpi: float | None = None
     path: str = ""
     page: int = 0
+
+    def __post_init__(self) -> None:
+        _check_picture(f"Image {self.path}".rstrip(), self.pixels, self.alpha)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -44,13 +66,16 @@ class Fragment:
     """
 
     id: str
-    pixels: Pixels
-    alpha: Pixels
-    contour: Points
+    pixels: Pixels = field(repr=False)
+    alpha: Pixels = field(repr=False)
+    contour: Points = field(repr=False)
     dpi: float | None = None
     origin: str = ""
     offset_px: tuple[int, int] = (0, 0)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_picture(f"Fragment '{self.id}'", self.pixels, self.alpha)
 
     @property
     def area_px(self) -> float:
@@ -98,7 +123,7 @@ class PairMatch:
     target: str
     target_from_source: Rigid2D | None
     score: float = 0.0
-    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2, 2)))
+    points: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2, 2)), repr=False)
     reason: str = ""
     probability: float = float("nan")
     evidence: Mapping[str, float] = field(default_factory=dict)

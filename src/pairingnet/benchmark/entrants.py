@@ -66,19 +66,22 @@ class Pairwise(Protocol):
 
 
 class MethodEntrant:
-    """Any method of the common protocol; its features are in memory, and made again after an interruption."""
+    """Any method of the common protocol; its features are in memory, and made again after an interruption.
 
-    def __init__(self, method: Method, collection: Collection) -> None:
-        self.method, self.collection = method, collection
+    searches: False where its ranking was never learned; it is asked about pairs only then, and ranks nobody.
+    """
+
+    def __init__(self, method: Method, collection: Collection, searches: bool = True) -> None:
+        self.method, self.collection, self.searches = method, collection, searches
         self.name = method.name
         self.judged = isinstance(method, Pairwise)
-        self.most = max(1, len(collection) - 1) if self.judged else RANKED
+        self.most = (max(1, len(collection) - 1) if self.judged else RANKED) if searches else 0
         self._features: Sequence[Any] | None = None
         self._number = {record.id: i for i, record in enumerate(collection.fragments)}
 
     def describe(self) -> dict[str, Any]:
         """The method's own words."""
-        return self.method.describe()
+        return {**self.method.describe(), **({} if self.searches else {"search": "not trained"})}
 
     def know(self) -> None:
         """All fragments, one after the other."""
@@ -92,6 +95,9 @@ class MethodEntrant:
         """The method's own ranking; all others where it has none."""
         assert self._features is not None
         ids = tuple(self._number)
+        if not self.searches:
+            nobody = np.zeros((len(ids), 0))
+            return Candidates(ids, nobody.astype(np.intp), nobody.astype(np.float32))
         if self.judged:
             places = np.arange(max(0, len(ids) - 1))[None]
             others = places + (places >= np.arange(len(ids))[:, None])  # everyone but oneself
@@ -162,11 +168,11 @@ class RingEntrant:
 @dataclass(frozen=True)
 class Given:
     """What methods need beside a collection: weights of our own network (None: those that ship) and of JigsawNet, and a
-    way to load the paper's network, with the mark of its weights."""
+    way to load the paper's network, with the mark of its weights and whether its search was trained."""
 
     ring: Path | None = None
     jigsaw: Path | None = None
-    paper: Callable[[], tuple[PairingNet, str]] | None = None
+    paper: Callable[[], tuple[PairingNet, str, bool]] | None = None
 
 
 Maker = Callable[[Collection, Path, Given, BenchmarkSettings, int], Entrant]
@@ -216,12 +222,18 @@ def _of_method(
     return MethodEntrant(make(collection, given, settings), collection)
 
 
-def _paper(_: Collection, given: Given, __: BenchmarkSettings) -> Method:
+def _paper(
+    collection: Collection,
+    folder: Path,  # noqa: ARG001
+    given: Given,
+    settings: BenchmarkSettings,  # noqa: ARG001
+    jobs: int,  # noqa: ARG001
+) -> Entrant:
     from pairingnet.match.paper import PaperMethod
 
     assert given.paper is not None
-    network, mark = given.paper()
-    return PaperMethod(network, weights=mark)
+    network, mark, searches = given.paper()
+    return MethodEntrant(PaperMethod(network, weights=mark), collection, searches)
 
 
 def _rule_based(_: Collection, __: Given, ___: BenchmarkSettings) -> Method:
@@ -259,7 +271,7 @@ def _chance(_: Collection, __: Given, settings: BenchmarkSettings) -> Method:
 
 MAKERS: Mapping[str, Maker] = {
     "ring": _ring,
-    "paper": partial(_of_method, _paper),
+    "paper": _paper,
     "rule_based": partial(_of_method, _rule_based),
     "jigsawnet": partial(_of_method, _jigsawnet),
     "mean_colour": partial(_of_method, _mean_colour),

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairingnet.cli.common import Json, Set, Threads, from_options, seconds_in
+from pairingnet.cli.common import Json, Set, Threads, from_options, names_in, seconds_in
+from pairingnet.cli.model_files import paper_checkpoint, ring_weights, searches
+from pairingnet.review.words import counted
 
 if TYPE_CHECKING:
     from pairingnet.benchmark.run import Bench
@@ -23,9 +25,12 @@ def benchmark(
         str, typer.Option(help="Of: ring, paper, rule_based, jigsawnet, mean_colour, same_picture, chance.")
     ] = _METHODS,
     ring_weights: Annotated[
-        Path | None, typer.Option(help="Of our own network.", show_default="those that ship")
+        Path | None,
+        typer.Option(help="Of our own network.", show_default="those that ship", callback=ring_weights),
     ] = None,
-    paper_weights: Annotated[Path | None, typer.Option(help="A checkpoint of the paper's network.")] = None,
+    paper_weights: Annotated[
+        Path | None, typer.Option(help="A checkpoint of the paper's network.", callback=paper_checkpoint)
+    ] = None,
     jigsaw_weights: Annotated[Path | None, typer.Option(help="Weights of JigsawNet.")] = None,
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
     sample_pairs: Annotated[int, typer.Option(help="So many true pairs at random; 0: all.", min=0)] = 0,
@@ -57,7 +62,7 @@ def benchmark(
     limit_s = 0.0 if limit == "none" else seconds_in(limit)
     settings = BenchmarkSettings(sample_pairs, sample_queries, pool, limit_s, candidates, numbers[0])
     given = Given(ring_weights, jigsaw_weights, None if paper_weights is None else _Paper(paper_weights))
-    bench = Bench(_names(methods), given, settings, _names(sample_only or ""), True, threads, jobs)
+    bench = Bench(names_in(methods), given, settings, names_in(sample_only or ""), True, threads, jobs)
     if slices is None:
         _on_collection(collection, out, bench, part, numbers, assignments, as_json)
     else:
@@ -75,8 +80,9 @@ def _on_collection(
         raise SettingsError("Several seeds and --set are for torn slices.", "Give --slices as well, or one seed.")
     chosen = read_collection(folder)
     chosen = chosen if part is None else chosen.part(part)
-    data = f"{folder.name}{'' if part is None else f', part {part}'}: {len(chosen)} fragments of "
-    data += f"{len({record.source for record in chosen.fragments})} pictures, {len(chosen.pairs)} true pairs"
+    data = f"{folder.name}{'' if part is None else f', part {part}'}: {counted(len(chosen), 'fragment')} of "
+    data += f"{counted(len({record.source for record in chosen.fragments}), 'picture')}, "
+    data += counted(len(chosen.pairs), "true pair")
     told = run.benchmark(chosen, out, bench, data)
     print(
         table.as_json(told) if as_json else f"{table.as_markdown(told)}\n\ntable   {out / 'benchmark.md'}, .csv, .json"
@@ -98,7 +104,7 @@ def _on_slices(
 def score(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     matches: Annotated[Path, typer.Option(help="matches.json of any method (docs/benchmark.md).")],
-    search: Annotated[Path | None, typer.Option(help="A ranking of candidates: .json or .csv.")] = None,
+    search: Annotated[Path | None, typer.Option(help="A ranking of candidates: .json, .csv or .npz.")] = None,
     assembly: Annotated[Path | None, typer.Option(help="assembly.json, where the method makes groups.")] = None,
     name: Annotated[str | None, typer.Option(help="What the method is called.", show_default="the folder")] = None,
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
@@ -117,7 +123,7 @@ def score(
     told = read_submission(chosen, matches, search, assembly, name or matches.absolute().parent.name)
     for remark in told.remarks:
         print(f"note    {remark}", file=sys.stderr)
-    data = f"{collection.name}: {len(chosen)} fragments, {len(chosen.pairs)} true pairs"
+    data = f"{collection.name}: {counted(len(chosen), 'fragment')}, {counted(len(chosen.pairs), 'true pair')}"
     made = table.table_of(data, chosen, [told.predictions])
     if out is not None:
         table.write_table(out, "scores", made)
@@ -130,22 +136,19 @@ class _Paper:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __call__(self) -> tuple[PairingNet, str]:
+    def __call__(self) -> tuple[PairingNet, str, bool]:
         from pairingnet.io.resume import content_mark
         from pairingnet.train.checkpoints import network_of, read_checkpoint
 
-        return network_of(read_checkpoint(self.path)), content_mark(self.path)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        checkpoint = read_checkpoint(self.path)
+        return network_of(checkpoint), content_mark(self.path), searches(checkpoint)
 
 
 def _numbers(text: str) -> list[int]:
     from pairingnet.errors import SettingsError
 
     try:
-        numbers = [int(number) for number in _names(text)]
+        numbers = [int(number) for number in names_in(text)]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 0:

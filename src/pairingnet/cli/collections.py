@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pairingnet.cli.common import Config, Engine, Jobs, Json, MaxMegapixels, Set, finish, from_file, from_options
+from pairingnet.review.words import counted
 
 
 def tear(
@@ -48,7 +49,8 @@ def tear(
         "left_out": list(result.bad_files),
     }
     lines = [
-        f"{summary['pictures']} pictures, {summary['fragments']} fragments, {summary['pairs']} true pairs"
+        f"{counted(len(collection.sources), 'picture')}, {counted(len(collection), 'fragment')}, "
+        + counted(len(collection.pairs), "true pair")
         + ("" if result.torn_now else " (nothing to do)"),
         f"collection  {out / 'collection.json'}",
         f"look at     {out / 'contact_sheet.jpg'}, {out / 'truth_sheet.jpg'}",
@@ -86,7 +88,7 @@ def prepare(
         "left_out": list(result.bad_files),
     }
     lines = [
-        f"{len(result.collection)} fragments" + ("" if result.prepared_now else " (nothing to do)"),
+        counted(len(result.collection), "fragment") + ("" if result.prepared_now else " (nothing to do)"),
         *(f"note        {remark}" for remark in result.remarks),
         f"collection  {out / 'collection.json'}",
         f"look at     {out / 'overlays'}, {out / 'contact_sheet.jpg'}",
@@ -132,7 +134,8 @@ def annotate(
         "left_out": [*prepared.bad_files, *result.not_placed],
     }
     lines = [
-        f"{placed} of {len(result.collection)} fragments placed, {summary['pairs']} true pairs",
+        f"{placed} of {counted(len(result.collection), 'fragment')} placed, "
+        + counted(len(result.collection.pairs), "true pair"),
         f"collection  {out / 'collection.json'}",
         f"look at     {out / 'truth_sheet.jpg'}",
     ]

@@ -33,6 +33,11 @@ def from_options(assignments: list[str] | None) -> dict[str, str]:
     return parse_assignments(assignments or [])
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """`a, b,a` is a and b."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def seconds_in(text: str | None) -> float:
     """`90m`, `2h` or `300s` in seconds; no text is for ever."""
     from pairingnet.errors import SettingsError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairingnet.cli.common import Device
+from pairingnet.cli.model_files import paper_checkpoint
 
 if TYPE_CHECKING:
     from pairingnet.evaluate.predictions import Predictions
@@ -20,7 +21,7 @@ figure_app = typer.Typer(help="Draw the paper's figures.", no_args_is_help=True)
 Judged = Annotated[Path, typer.Argument(help="The collection with truth.")]
 Answers = Annotated[list[Path], typer.Argument(help="Folders of 'pairingnet evaluate', one per method.")]
 Figure = Annotated[Path, typer.Option(help="The file to draw: .png, .pdf or .svg.")]
-Model = Annotated[Path, typer.Option(help="A checkpoint.")]
+Model = Annotated[Path, typer.Option(help="A checkpoint of the paper's network.", callback=paper_checkpoint)]
 Part = Annotated[str | None, typer.Option(help="Only train, val or test.")]
 
 
@@ -64,6 +65,8 @@ def search(
 
     chosen = _collection(collection, part)
     told = read_predictions(answers)
+    if not told.ranked.size:
+        raise CollectionError(f"{answers} ranks no candidates.", "Ask a method with a trained search head.")
     missing = [name for name in fragment or () if name not in told.ids]
     if missing:
         raise CollectionError(f"{answers} has no fragment {', '.join(missing)}.", "Ids are in collection.json.")
@@ -142,7 +145,7 @@ def sphere(
     part: Part = None,
     device: Device = "auto",
 ) -> None:
-    """Search vectors on a sphere by PaCMAP; the two fragments of a pair have one colour. Needs pairingnet[sphere]."""
+    """Search vectors on a sphere by PaCMAP; the two fragments of a pair have one colour. Needs pairingnet\\[sphere]."""
     import numpy as np
 
     from pairingnet.engine.local import progress_bar

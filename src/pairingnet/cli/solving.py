@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairingnet.cli.common import Config, Device, Engine, Json, Set, finish, from_file, from_options, on_stderr
+from pairingnet.cli.common import (
+    Config,
+    Device,
+    Engine,
+    Json,
+    Set,
+    finish,
+    from_file,
+    from_options,
+    names_in,
+    on_stderr,
+)
+from pairingnet.cli.model_files import paper_checkpoint, ring_weights
+from pairingnet.review.words import counted
 
 if TYPE_CHECKING:
     from pairingnet.match.first_filter import FirstFilter
@@ -15,7 +28,10 @@ if TYPE_CHECKING:
 _UNLIKELY = 0.5  # who accepts a join below that is told so
 
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
-Weights = Annotated[Path | None, typer.Option(help="Other weights than the ones that come with the program.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="Other weights than the ones that come with the program (.safetensors).", callback=ring_weights),
+]
 
 
 def solve(
@@ -28,7 +44,11 @@ def solve(
     engine: Engine = "local",
     device: Device = "cpu",
     first_filter: Annotated[
-        Path | None, typer.Option(help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.")
+        Path | None,
+        typer.Option(
+            help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.",
+            callback=paper_checkpoint,
+        ),
     ] = None,
     filter_keep: Annotated[int, typer.Option(help="Others that each fragment keeps in that filter.", min=1)] = 200,
     exclude: Annotated[
@@ -73,12 +93,12 @@ def solve(
         "left_out": list(solution.left_out),
     }
     lines = [
-        f"{len(solution.collection)} fragments" + ("" if solution.news else " (nothing to do)"),
+        counted(len(solution.collection), "fragment") + ("" if solution.news else " (nothing to do)"),
         *(f"note        {remark}" for remark in solution.remarks),
-        f"{sum(map(len, groups))} in {len(groups)} groups, {len(solution.assembly.singles)} alone",
-        f"{sure} sure joins, {doubtful} to be looked at",
+        f"{sum(map(len, groups))} in {counted(len(groups), 'group')}, {len(solution.assembly.singles)} alone",
+        f"{counted(sure, 'sure join')}, {doubtful} to be looked at",
         f"look at     {run / 'report.html'}",
-        f"groups      {run / 'groups'}",
+        *([f"groups      {run / 'groups'}"] if groups else []),
         f"joins       {run / 'matches.json'}",
         f"poses       {run / 'assembly.json'}",
     ]
@@ -109,28 +129,34 @@ def pair(
 
     import numpy as np
 
+    from pairingnet.api import are_copies, match_pair
+    from pairingnet.errors import ImageError
+    from pairingnet.geometry import perimeter
     from pairingnet.io.frames import moved_match
     from pairingnet.io.images import write_jpeg, write_png
     from pairingnet.io.run import match_as_json
-    from pairingnet.match.pair import match_pair
     from pairingnet.match.weights import load_model
     from pairingnet.prepare.files import read_fragment
     from pairingnet.review.pictures import join_picture
+    from pairingnet.review.report import proves_little
 
     a, b = replace(read_fragment(source), id=str(source)), replace(read_fragment(target), id=str(target))
+    if are_copies(a, b):
+        raise ImageError(f"{source} and {target} are the same picture.", "Give pictures of two pieces.")
     fit = match_pair(a, b, None if weights is None else load_model(weights))
     found = moved_match(fit, {a.id: a.offset_px, b.id: b.offset_px})
     if out is not None:
         write = write_png if out.suffix.lower() == ".png" else write_jpeg
         write(out, join_picture(a, b, fit))
+    short = proves_little(found, min(perimeter(a.contour), perimeter(b.contour)))
     if as_json:
-        print(json.dumps(match_as_json(found), indent=1))
+        print(json.dumps({**match_as_json(found), **({"note": short} if short else {})}, indent=1))
         return
     if found.target_from_source is None:
         print(f"no join found: {found.reason}")
         return
     pose = found.target_from_source
-    print(f"probability {found.probability:.1%}")
+    print(f"probability {found.probability:.1%}" + (f", but {short}" if short else ""))
     print(f"turn {np.degrees(pose.angle_rad):.2f} degrees, then shift by ({pose.x_px:.2f}, {pose.y_px:.2f}) px")
     print("\n".join(f"{name.replace('_', ' ')} {value}" for name, value in found.evidence.items()))
     if out is not None:
@@ -191,27 +217,30 @@ def decide(
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of 'pairingnet solve'.")],
-    kind: Annotated[list[str], typer.Option("--format", "-f", help="png, ora, svg, csv, json, alignments.")],
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="png, ora, svg, csv, json, alignments; several: png,ora, or the option again.",
+            show_default="png",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to.", show_default="RUN/export")] = None,
     link: Annotated[bool, typer.Option("--link", help="SVG: link the pieces instead of embedding them.")] = False,
     as_json: Json = False,
 ) -> None:
     """Groups for other programs: transparent PNG, layers for GIMP and Krita (ora), SVG, tables of poses."""
-    from functools import partial
-
     from pairingnet.io.frames import moved_assembly, moved_match, scan_offsets
     from pairingnet.pipeline import read_run
-    from pairingnet.prepare.load import load_fragment
-    from pairingnet.review.export import TABLES
     from pairingnet.review.export import export as write_export
 
     found = read_run(run)
-    collection, offsets = found.collection, scan_offsets(found.collection)
-    # Tables are in pixels of the scans, as the files of the run; pictures are made of the pieces.
+    offsets = scan_offsets(found.collection)
     in_scans = moved_assembly(found.assembly, offsets)
     matches = [moved_match(match, offsets) for match in found.matches]
     made = []
-    for each in kind:
-        shown = in_scans if each in TABLES else found.assembly
-        made += write_export(each, shown, matches, partial(load_fragment, collection), out or run / "export", link)
-    finish({"files": [str(path) for path in made]}, [str(path) for path in made], (), as_json)
+    for each in names_in(",".join(kind or ["png"])):
+        made += write_export(each, in_scans, matches, found.collection, out or run / "export", link)
+    said = [str(path) for path in made] or ["no groups, so there is no picture to export"]
+    finish({"files": [str(path) for path in made]}, said, (), as_json)

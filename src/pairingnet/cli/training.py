@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options, seconds_in
+from pairingnet.cli.model_files import any_model, paper_checkpoint, searches
 from pairingnet.config import (
     CandidateSettings,
     JigsawSettings,
@@ -21,11 +23,14 @@ from pairingnet.config import (
     TrainSettings,
 )
 from pairingnet.errors import SettingsError
+from pairingnet.review.words import counted, duration
 from pairingnet.settings import network_and_training, with_values
 
 if TYPE_CHECKING:
     from pairingnet.io.collection import Collection
     from pairingnet.train.loop import TrainingResult
+
+NO_SEARCH = "no trained search head: this checkpoint has step 1 only, so there is no R@k and no NDCG@k"
 
 train_app = typer.Typer(help="Train the paper's network in its two steps, our own, or JigsawNet.", no_args_is_help=True)
 
@@ -76,7 +81,9 @@ def train_matching(
 def train_searching(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     out: TrainOut,
-    start: Annotated[Path, typer.Option("--from", help="The checkpoint of step 1.")],
+    start: Annotated[
+        Path, typer.Option("--from", help="The checkpoint of step 1, or its folder.", callback=paper_checkpoint)
+    ],
     part: Part = None,
     validation: Validation = None,
     budget: Budget = None,
@@ -141,7 +148,10 @@ def train_ring(
     threads: Threads = 0,
     tensorboard: Tensorboard = False,
     start: Annotated[
-        Path | None, typer.Option("--from", help="A checkpoint, or a weights file (.safetensors), to start from.")
+        Path | None,
+        typer.Option(
+            "--from", help="A checkpoint, or a weights file (.safetensors), to start from.", callback=any_model
+        ),
     ] = None,
     until: Annotated[int, typer.Option(help="Stop after this step, long before the last one.", min=0)] = 0,
     assignments: Set = None,
@@ -200,7 +210,9 @@ def _train_with(arguments: list[str]) -> None:
 @train_app.command("verifier")
 def train_verifier(
     collections: Annotated[list[Path], typer.Argument(help="Collections to learn joins from: clean and worn.")],
-    start: Annotated[Path, typer.Option("--from", help="The ring network: a checkpoint, or a weights file.")],
+    start: Annotated[
+        Path, typer.Option("--from", help="The ring network: a checkpoint, or a weights file.", callback=any_model)
+    ],
     out: Annotated[Path, typer.Option(help="The weights file to make (.safetensors).")],
     calibrate: Annotated[list[Path], typer.Option(help="Of other pictures, to calibrate on; the first whole, too.")],
     crowd: Annotated[list[Path] | None, typer.Option(help="Collections to learn from whole, all mixed.")] = None,
@@ -275,8 +287,8 @@ def train_jigsawnet(
     }
     more = "" if result.finished else f" (the next one is at step {result.last.step}); run it again to go on"
     lines = [
-        f"{len(samples)} samples, {samples.right.mean():.0%} of them right",
-        f"{result.learners} of {settings.learners} learners{more}",
+        f"{counted(len(samples), 'sample')}, {samples.right.mean():.0%} of them right",
+        f"{result.learners} of {counted(settings.learners, 'learner')}{more}",
         f"weights     {result.weights or 'not yet'}",
     ]
     finish(summary, lines, (), as_json)
@@ -347,7 +359,7 @@ def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
         "finished": result.finished,
     }
     lines = [
-        f"{result.step} steps in {result.seconds / 60:.0f} minutes, loss {result.loss:.3f}"
+        f"{counted(result.step, 'step')} in {duration(result.seconds)}, loss {result.loss:.3f}"
         + ("" if result.finished else "; run it again to go on"),
         f"checkpoint  {result.checkpoint}",
         f"log         {out / 'log.jsonl'}",
@@ -357,7 +369,9 @@ def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
 
 def evaluate(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
-    model: Annotated[Path, typer.Option(help="A checkpoint.")],
+    model: Annotated[
+        Path, typer.Option(help="A checkpoint of the paper's network, or weights of ours.", callback=any_model)
+    ],
     out: Annotated[Path, typer.Option(help="Where the answers and the tables go.")],
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
     device: Device = "auto",
@@ -367,8 +381,8 @@ def evaluate(
     """Ask a model about a collection, and score its answers as the paper does."""
     import torch
 
-    from pairingnet.benchmark.ask import ask, predict
-    from pairingnet.benchmark.entrants import RingEntrant
+    from pairingnet.benchmark.ask import ask
+    from pairingnet.benchmark.entrants import MethodEntrant, RingEntrant
     from pairingnet.evaluate import scores
     from pairingnet.io.collection import read_collection
     from pairingnet.io.resume import content_mark
@@ -383,12 +397,22 @@ def evaluate(
     if model.suffix == ".safetensors":
         answers = ask(chosen, RingEntrant(chosen, model, out, jobs=0), out)
     else:
-        network = network_of(read_checkpoint(model)).to(choose_device(device))
-        answers = predict(chosen, PaperMethod(network, weights=content_mark(model)), out)
+        checkpoint = read_checkpoint(model)
+        network = network_of(checkpoint).to(choose_device(device))
+        method = PaperMethod(network, weights=content_mark(model))
+        answers = ask(chosen, MethodEntrant(method, chosen, searches=searches(checkpoint)), out)
     rows = scores.score(chosen, answers)
-    for name, text in (("md", scores.as_markdown), ("csv", scores.as_csv), ("json", scores.as_json)):
-        (out / f"scores.{name}").write_text(text(rows) + "\n", encoding="utf-8")
-    print(scores.as_json(rows) if as_json else scores.as_markdown(rows))
+    note = "" if answers.ranked.size else NO_SEARCH
+    texts = {
+        "md": scores.as_markdown(rows) + (f"\n\n{note}" if note else ""),
+        "csv": scores.as_csv(rows),
+        "json": scores.as_json(rows),
+    }
+    for name, text in texts.items():
+        (out / f"scores.{name}").write_text(text + "\n", encoding="utf-8")
+    print(texts["json" if as_json else "md"])
+    if note and as_json:
+        print(f"note    {note}", file=sys.stderr)
 
 
 def ablate(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TypeVar
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -43,6 +46,8 @@ class LocalEngine:
     ) -> list[Result]:
         """See `Engine`."""
         jobs = min(self.jobs or os.cpu_count() or 1, len(items))
+        if multiprocessing.current_process().daemon:
+            jobs = 1  # a worker of somebody's multiprocessing.Pool may not start processes of its own
         with progress_bar() as bar:
             task = bar.add_task(label, total=len(items))
             results: dict[int, Result] = {}
@@ -82,7 +87,8 @@ def _in_one_pool(
     job: Callable[[Item], Result], items: dict[int, Item], jobs: int, note: Callable[[int, Result], None]
 ) -> None:
     # Fork and threaded libraries do not mix; a spawned process starts clean.
-    context = multiprocessing.get_context("spawn")
+    needs_main = b"__main__" in pickle.dumps((job, next(iter(items.values()))))
+    context = multiprocessing.get_context("spawn") if needs_main else _WithoutMain()
     with _one_thread_each(), ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
         place_of = {pool.submit(job, item): place for place, item in items.items()}
         try:
@@ -90,6 +96,29 @@ def _in_one_pool(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+class _ProcessWithoutMain(SpawnProcess):
+    """A process that does not begin by running the script of its parent once more."""
+
+    @staticmethod
+    def _Popen(process: Any) -> Any:  # noqa: N802
+        main, nothing = sys.modules["__main__"], ModuleType("__main__")
+        sys.modules["__main__"] = nothing  # what a spawned process runs first is read from here
+        try:
+            return SpawnProcess._Popen(process)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _WithoutMain(SpawnContext):
+    """Spawned processes that know nothing of the script that runs.
+
+    A script without `if __name__ == "__main__"` would otherwise begin anew in each of them, and a script that comes
+    from a pipe cannot be read again at all.
+    """
+
+    Process = _ProcessWithoutMain
 
 
 def _wait_for(place_of: dict[Future[Result], int], note: Callable[[int, Result], None]) -> None:

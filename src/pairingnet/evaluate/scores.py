@@ -48,8 +48,9 @@ def score(collection: Collection, predictions: Predictions) -> list[ScoreRow]:
     for difficulty, where in by_difficulty([pair.difficulty for pair in collection.pairs]).items():
         queries = both_directions(pairs[where])
         matching = match_scores([errors[i] for i in where])
-        values = {f"R@{k}": recall_at_k(predictions.ranked, queries, k) for k in KS}
-        values |= {f"NDCG@{k}": ndcg_at_k(predictions.ranked, queries, k) for k in KS}
+        searched = queries if predictions.ranked.size else queries[:0]  # a method that ranks nobody has no R@k
+        values = {f"R@{k}": recall_at_k(predictions.ranked, searched, k) for k in KS}
+        values |= {f"NDCG@{k}": ndcg_at_k(predictions.ranked, searched, k) for k in KS}
         values |= {"RR": matching.rr, "HD": matching.hd_px, "RE": matching.re_rad, "NTE e-4": 1e4 * matching.nte}
         values |= {f"<{limit:.0f} px": matching.within[limit] for limit in STRICT_THRESHOLDS_PX}
         rows.append(ScoreRow(predictions.method, difficulty, len(where), values))
@@ -86,15 +87,18 @@ def as_csv(rows: Sequence[ScoreRow]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", "difficulty", "pairs", *(rows[0].values if rows else [])])
     for row in rows:
-        writer.writerow([row.method, row.difficulty, row.pairs, *(f"{v:.6g}" for v in row.values.values())])
+        cells = ["" if np.isnan(value) else f"{value:.6g}" for value in row.values.values()]
+        writer.writerow([row.method, row.difficulty, row.pairs, *cells])
     return text.getvalue()
 
 
 def as_json(rows: Sequence[ScoreRow]) -> str:
-    """The table for a program."""
-    return json.dumps(
-        [{"method": r.method, "difficulty": r.difficulty, "pairs": r.pairs, **r.values} for r in rows], indent=1
-    )
+    """The table for a program; what is not known is null."""
+    told = []
+    for row in rows:
+        values = {name: None if np.isnan(value) else value for name, value in row.values.items()}
+        told.append({"method": row.method, "difficulty": row.difficulty, "pairs": row.pairs, **values})
+    return json.dumps(told, indent=1)
 
 
 def errors_of(collection: Collection, pair: TruePair, found: Rigid2D | None) -> MatchErrors:

@@ -3,6 +3,7 @@
 matches.json     how pairs fit; true pairs that are missing in it count as not found
 search.json      {"version": 1, "rankings": {"a": ["b", "c"]}}, best first
 search.csv       query,candidate[,score]: by score where there is one, else in the order of the lines
+search.npz       ids (F,) and ranked (F, K), as `evaluate` writes it (predictions.py)
 assembly.json    groups of poses
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +90,8 @@ def read_answers(collection: Collection, path: Path) -> list[PairMatch]:
 
 def read_ranking(collection: Collection, path: Path) -> NDArray[np.intp]:
     """(F, K) numbers of the candidates of each fragment, best first, -1 after the last."""
-    lists = _ranking_of_csv(path) if path.suffix.lower() == ".csv" else _ranking_of_json(path)
+    readers = {".csv": _ranking_of_csv, ".npz": _ranking_of_npz}
+    lists = readers.get(path.suffix.lower(), _ranking_of_json)(path)
     number = {record.id: i for i, record in enumerate(collection.fragments)}
     ranked = np.full((len(number), max([1, *map(len, lists.values())])), -1, dtype=np.intp)
     for query, others in lists.items():
@@ -163,6 +166,17 @@ def _ranking_of_csv(path: Path) -> dict[str, list[str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise TruthError(f"{path} cannot be read ({error}).", "Check the path.") from error
     return {query: [other for _, other in sorted(found, key=lambda each: -each[0])] for query, found in rows.items()}
+
+
+def _ranking_of_npz(path: Path) -> dict[str, list[str]]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            ids, ranked = [str(name) for name in stored["ids"]], np.asarray(stored["ranked"], dtype=np.intp)
+        if ranked.ndim != 2 or len(ranked) != len(ids) or (ranked >= len(ids)).any():
+            raise ValueError(f"its ranked {ranked.shape} does not go with {len(ids)} ids")
+    except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
+        raise TruthError(f"{path} holds no ids and ranked ({error}).", _FORMAT) from error
+    return {ids[query]: [ids[other] for other in row if other >= 0] for query, row in enumerate(ranked)}
 
 
 def _json(path: Path) -> Mapping[str, Any]:

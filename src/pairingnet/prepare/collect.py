@@ -125,9 +125,9 @@ def scan_files(scans: Path, leave_out: Path) -> Scans:
 
 
 def refuse_other_scans(scans: Path, out: Path, settings: PrepareSettings, leave_out: Path) -> None:
-    """Raise where not one of the files that were prepared before is still there: that is another collection."""
+    """Raise where there are no pictures, or not one of those that were prepared before: that is another collection."""
     before = {path.parent.name for path in (out / "prepared").glob(f"*/{FILE_NAME}")}
-    files = scan_files(scans, leave_out).files if before else {}
+    files = scan_files(scans, leave_out).files
     if not before or before & files.keys():
         return
     made_of = {_prepared_from(out, name) for name in before}

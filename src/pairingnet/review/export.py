@@ -1,6 +1,7 @@
 """Groups for other programs: transparent PNG, layers (OpenRaster), SVG, tables of poses.
 
-Poses are rigid. Those of pictures act on the fragments' own images, those of tables on what the caller says.
+Poses are rigid. Those of pictures act on the fragments' own images, those of tables on the scans, as in the files of
+the run. Pictures have the resolution of their scans, where that is known.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import base64
 import csv
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 import cv2
 import numpy as np
@@ -21,11 +25,15 @@ import numpy as np
 from pairingnet.assemble.canvas import placed_fragment
 from pairingnet.errors import SettingsError, printable
 from pairingnet.geometry import Points, Rigid2D
+from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_whole
-from pairingnet.io.images import shrunk
+from pairingnet.io.frames import moved_assembly, piece_offsets
+from pairingnet.io.images import shrunk, write_png
+from pairingnet.prepare.load import load_fragment
 from pairingnet.types import Assembly, Fragment, Group, PairMatch, Pixels
 
 LoadFragment = Callable[[str], Fragment]
+_MM_AN_INCH = 25.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,26 +81,38 @@ def layers_of(group: Group, fragment: LoadFragment) -> Layers:
 
 
 def export(
-    kind: str, assembly: Assembly, matches: Sequence[PairMatch], fragment: LoadFragment, out: Path, link: bool = False
+    kind: str,
+    assembly: Assembly,
+    matches: Sequence[PairMatch],
+    collection: Collection,
+    out: Path,
+    link: bool = False,
 ) -> list[Path]:
-    """Write a run's groups in one of FORMATS; the files that were made."""
+    """Write a run's groups in one of FORMATS; the files that were made.
+
+    assembly and matches: in pixels of the scans; collection: the pieces; link: SVG names the pieces' files instead of
+    holding their pixels.
+    """
     if kind not in FORMATS:
         raise SettingsError(f"There is no format '{kind}'.", f"Choose one of {', '.join(FORMATS)}.")
+    if kind == "csv":
+        # Excel takes a table for UTF-8 only where it begins with this mark.
+        return [_written(out / TABLES[kind], "\ufeff" + _csv(assembly, collection))]
     if kind in TABLES:
-        table = out / TABLES[kind]
-        text = {"csv": _csv, "json": _json}[kind](assembly) if kind != "alignments" else _alignments(assembly, matches)
-        write_whole(table, lambda file: file.write_text(text, encoding="utf-8"))
-        return [table]
+        return [_written(out / TABLES[kind], _json(assembly) if kind == "json" else _alignments(assembly, matches))]
     made = []
-    for number, group in enumerate(assembly.groups, start=1):
-        path = out / f"group-{number:02d}.{kind}"
+    fragment = partial(load_fragment, collection)
+    for number, group in enumerate(moved_assembly(assembly, piece_offsets(collection)).groups, start=1):
+        path, dpi = out / f"group-{number:02d}.{kind}", dpi_of(group, collection)
         if kind == "svg":
-            text = _svg(group, fragment, link)
-            write_whole(path, lambda file, text=text: file.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+            links = {name: _link(out, collection.folder / collection.by_id[name].image) for name in group.poses}
+            _written(path, _svg(group, fragment, dpi, links if link else {}))
         else:
             layers = layers_of(group, fragment)
-            data = _png(layers.flattened()) if kind == "png" else _openraster(layers)
-            write_whole(path, lambda file, data=data: file.write_bytes(data))  # type: ignore[misc]
+            if kind == "png":
+                write_whole(path, partial(write_png, pixels=layers.flattened(), dpi=dpi))
+            else:
+                write_whole(path, partial(Path.write_bytes, data=_openraster(layers, dpi)))
         made.append(path)
     return made
 
@@ -101,15 +121,36 @@ TABLES = {"csv": "poses.csv", "json": "poses.json", "alignments": "alignments.tx
 FORMATS = ("png", "ora", "svg", *TABLES)
 
 
-def _openraster(layers: Layers) -> bytes:
+def dpi_of(group: Group, collection: Collection) -> float | None:
+    """The resolution of a group's pixels; None where a piece has none, or another one."""
+    found = {collection.by_id[name].dpi for name in group.poses}
+    return found.pop() if len(found) == 1 else None
+
+
+def _written(path: Path, text: str) -> Path:
+    write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    return path
+
+
+def _link(folder: Path, file: Path) -> str:
+    """A file as seen from a folder, as a link: `#`, blanks and letters of all languages are written as `%23`."""
+    try:
+        return quote(Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix())
+    except ValueError:  # on another drive
+        return file.resolve().as_uri()
+
+
+def _openraster(layers: Layers, dpi: float | None) -> bytes:
     """OpenRaster: a zip with one PNG per layer; GIMP and Krita open it."""
+    resolution = "" if dpi is None else f' xres="{dpi:.0f}" yres="{dpi:.0f}"'
     stack = "\n".join(
         f'  <layer name="{escape(printable(layer.id))}" src="data/layer{number}.png" x="{layer.x}" y="{layer.y}" '
         'opacity="1.0" visibility="visible"/>'
         for number, layer in reversed(list(enumerate(layers.layers)))  # the topmost comes first
     )
     xml = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<image version="0.0.3" w="{layers.width}" h="{layers.height}">\n'
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<image version="0.0.3" w="{layers.width}" h="{layers.height}"'
+        f"{resolution}>\n"
         f" <stack>\n{stack}\n </stack>\n</image>\n"
     )
     flat = layers.flattened()
@@ -124,15 +165,15 @@ def _openraster(layers: Layers) -> bytes:
     return buffer.getvalue()
 
 
-def _svg(group: Group, fragment: LoadFragment, link: bool) -> str:
-    """Each piece as it is, with the transform that puts it in place; embedded, or linked by its file."""
+def _svg(group: Group, fragment: LoadFragment, dpi: float | None, links: Mapping[str, str]) -> str:
+    """Each piece as it is, with the transform that puts it in place; embedded, or linked where there is a link."""
     images = []
     corners: list[Points] = []
     for name, pose in group.poses.items():
         piece = fragment(name)
         height, width = piece.alpha.shape
         corners.append(pose.apply([[0, 0], [width, 0], [width, height], [0, height]]))
-        source = f"../pieces/fragments/{escape(name)}.png" if link else _data_uri(piece.rgba)
+        source = links.get(name) or _data_uri(piece.rgba)
         a, b, c, d, e, f = _svg_matrix(pose)
         images.append(
             f' <image id="{escape(printable(name))}" width="{width}" height="{height}" '
@@ -141,8 +182,12 @@ def _svg(group: Group, fragment: LoadFragment, link: bool) -> str:
     points = np.vstack(corners)
     (left, top), (right, bottom) = np.floor(points.min(axis=0)), np.ceil(points.max(axis=0))
     box = f"{left:.0f} {top:.0f} {right - left:.0f} {bottom - top:.0f}"
+    size = ""
+    if dpi is not None:
+        width_mm, height_mm = _MM_AN_INCH * (right - left) / dpi, _MM_AN_INCH * (bottom - top) / dpi
+        size = f' width="{width_mm:.2f}mm" height="{height_mm:.2f}mm"'
     body = "\n".join(images)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}">\n{body}\n</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}"{size}>\n{body}\n</svg>\n'
 
 
 def _svg_matrix(pose: Rigid2D) -> tuple[float, float, float, float, float, float]:
@@ -152,15 +197,17 @@ def _svg_matrix(pose: Rigid2D) -> tuple[float, float, float, float, float, float
     return float(a), float(b), float(c), float(d), float(e), float(f)
 
 
-def _csv(assembly: Assembly) -> str:
+def _csv(assembly: Assembly, collection: Collection) -> str:
+    """One line a placed fragment: its group, the scan it is in and where its image begins there, and its pose, which
+    acts on pixels of the scan."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["group", "fragment", "angle_deg", "x_px", "y_px"])
+    writer.writerow(["group", "fragment", "scan", "offset_x_px", "offset_y_px", "angle_deg", "x_px", "y_px"])
     for number, group in enumerate(assembly.groups, start=1):
         for name, pose in group.poses.items():
-            writer.writerow(
-                [number, _as_text(name), f"{np.degrees(pose.angle_rad):.4f}", f"{pose.x_px:.3f}", f"{pose.y_px:.3f}"]
-            )
+            record = collection.by_id[name]
+            place = [f"{np.degrees(pose.angle_rad):.4f}", f"{pose.x_px:.3f}", f"{pose.y_px:.3f}"]
+            writer.writerow([number, _as_text(name), _as_text(record.origin), *record.offset_px, *place])
     return text.getvalue()
 
 

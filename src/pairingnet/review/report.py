@@ -16,11 +16,15 @@ from pairingnet.io.decisions import state_of
 from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
 from pairingnet.review.pictures import GroupPicture
+from pairingnet.review.words import counted
 from pairingnet.types import Assembly, Decisions, PairMatch, Pixels
 
 _MOST_JOINS = 150
 _LONGEST_PX = 1600  # of a group
 _DOUBTFUL = (0.05, 0.9)
+# Of the shorter contour. Among all pairs of the sample, asked two by two, five joins above 50 % touched along less, and
+# all five were wrong; no true one did.
+_SHORT = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +73,26 @@ def sure_and_doubtful(matches: Sequence[PairMatch], decisions: Decisions) -> tup
     return sure, sum(_DOUBTFUL[0] <= match.probability < _DOUBTFUL[1] for match in open_ones)
 
 
+def proves_little(match: PairMatch, contour_px: float) -> str:
+    """In words, where two pieces touch along so little of the shorter contour that it proves next to nothing."""
+    contact_px = match.evidence.get("contact_px", contour_px)
+    if match.target_from_source is None or contact_px >= _SHORT * contour_px:
+        return ""
+    share = contact_px / contour_px
+    return (
+        f"they touch along {contact_px:.0f} px only, {share:.0%} of the shorter edge: so little proves next to nothing"
+    )
+
+
 def _summary(report: Report) -> str:
     placed = sum(len(group) for group in report.assembly.groups)
     total = placed + len(report.assembly.singles)
     sure, doubtful = sure_and_doubtful(report.matches, report.decisions)
+    groups = counted(len(report.assembly.groups), "group")
     return (
-        f"<p class=summary><b>{total}</b> fragments: <b>{placed}</b> in <b>{len(report.assembly.groups)}</b> groups, "
-        f"{len(report.assembly.singles)} alone. <b>{sure}</b> joins are sure (90 % and more), "
-        f"<b>{doubtful}</b> are to be looked at.</p>"
+        f"<p class=summary>{counted(total, 'fragment')}: {placed} in {groups}, "
+        f"{len(report.assembly.singles)} alone. {counted(sure, 'sure join')} (90 % and more), "
+        f"{doubtful} to be looked at.</p>"
     )
 
 

@@ -16,6 +16,7 @@ from pairingnet.prepare.collect import left_out_of, remarks_of
 from pairingnet.prepare.load import load_fragment, load_fragments
 from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Pictures, Report, embedded, outlined, shown_joins, write_report
+from pairingnet.review.words import counted
 from pairingnet.types import Assembly, Decisions, Group, PairMatch
 
 _FEW = 200  # pictures of fewer fragments are made sooner than processes start
@@ -37,11 +38,20 @@ def store_results(
     for old in (run / "groups").glob("group-*.png"):
         old.unlink()
     notes = left_out_of(collection), remarks_of(collection)
-    report = Report(f"{len(collection)} fragments of {run.name}", assembly, matches, *notes, decisions)
+    report = Report(title_of(collection), assembly, matches, *notes, decisions)
     pictures = make_pictures(collection, report, run / "groups", jobs if len(collection) > _FEW else 1)
     write_report(run / "report.html", report, pictures)
     made = [run / name for name in ("matches.json", "assembly.json", "report.html")]
     return [*made, *sorted((run / "groups").glob("group-*.png"))]
+
+
+def title_of(collection: Collection) -> str:
+    """How many fragments of which scans."""
+    scans = sorted({record.origin for record in collection.fragments})
+    if not scans:
+        return "No fragments"
+    named = scans[0] if len(scans) == 1 else f"{counted(len(scans), 'scan')} ({scans[0]} to {scans[-1]})"
+    return f"{counted(len(collection), 'fragment')} of {named}"
 
 
 def make_pictures(collection: Collection, report: Report, folder: Path, jobs: Workers = 1) -> Pictures:

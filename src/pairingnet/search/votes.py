@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import softmax
 
 from pairingnet.config import IndexSettings, VoteSettings
+from pairingnet.models.device import one_thread
 from pairingnet.search.index import FaissIndex, Features, Ids
 
 _BAND = 12  # steps of the contour: votes of one join lie so near to one diagonal
@@ -201,7 +203,10 @@ def background_levels(points: Features, background: Features, scale: float) -> F
         return np.zeros(len(points), dtype=np.float32)
     place = int(_BEST_OF_ALL * (len(background) - 1))
     levels = np.empty(len(points), dtype=np.float32)
-    for first in range(0, len(points), _ROWS):
-        similarity = points[first : first + _ROWS] @ background.T
-        levels[first : first + _ROWS] = scale * np.partition(similarity, place, axis=1)[:, place]
+    asking, others = (torch.from_numpy(np.ascontiguousarray(each)) for each in (points, background))
+    with torch.inference_mode(), one_thread():  # numpy would take all cores for blocks that are too small to share
+        torch.get_num_threads()  # in a thread that has just begun, torch tells MKL only when it is asked
+        for first in range(0, len(points), _ROWS):
+            similarity = (asking[first : first + _ROWS] @ others.T).numpy()
+            levels[first : first + _ROWS] = scale * np.partition(similarity, place, axis=1)[:, place]
     return levels
