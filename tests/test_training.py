@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import Result
+from typer.testing import CliRunner
 
+from pairingnet.cli.training import train_app
 from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
@@ -103,6 +106,23 @@ def test_an_exported_training_continues_elsewhere_to_the_same_weights(
     # A training that is there already goes on from where it is.
     continue_from(files[0], tmp_path / "there", make(torn).network)
     assert read_checkpoint(tmp_path / "there" / "checkpoint.pt").step == whole.step
+
+
+def test_the_commands_store_a_training_and_go_on_with_it(torn: Collection, tmp_path: Path) -> None:
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(train_app, [str(argument) for argument in arguments])
+
+    tiny = [f"{name}={getattr(TINY, name)}" for name in ("width", "layers", "search_layers", "search_width")]
+    options = ["--threads", 1, *(word for each in (*tiny, "batch=4", "steps=2") for word in ("--set", each))]
+    assert run("matching", torn.folder, tmp_path / "here", "--budget", "0.001s", *options).exit_code == 0
+    stored = run("export", tmp_path / "here", "--state", tmp_path / "stored", "--weights", tmp_path / "w.safetensors")
+    assert stored.exit_code == 0 and "matching.safetensors" in stored.output and "w.safetensors" in stored.output
+    state = tmp_path / "stored" / "matching.safetensors"
+    told = run("matching", torn.folder, tmp_path / "there", "--resume-from", state, "--json", *options)
+    assert told.exit_code == 0 and json.loads(told.output)["steps"] == 2
+    assert len(losses(tmp_path / "there")) == 2
+    nothing = run("export", tmp_path / "here")
+    assert isinstance(nothing.exception, SettingsError)
 
 
 @pytest.mark.parametrize("make", [matching, searching])

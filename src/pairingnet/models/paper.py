@@ -432,11 +432,10 @@ def ring_window_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, window:
         [torch.zeros_like(around[..., 0], dtype=torch.bool), around[..., 1] == around[..., 0],
          (around[..., 2] == around[..., 0]) | (around[..., 2] == around[..., 1])], dim=2
     )  # fmt: skip
-    seen = (real[which, around] & ~twice[..., None]).reshape(f, blocks, 1, 1, 3 * window)
-    scores = torch.einsum("fbihd,fbjhd->fbhij", in_blocks(q), keys) * d**-0.5
-    scores = scores.masked_fill(~seen, float("-inf"))
-    weight = torch.nan_to_num(torch.softmax(scores, dim=-1))
-    mixed = torch.einsum("fbhij,fbjhd->fbihd", weight, values)
+    seen = (real[which, around] & ~twice[..., None]).reshape(f * blocks, 1, 1, 3 * window)
+    seen = seen | ~seen.any(dim=3, keepdim=True)  # blocks without a real point: whatever they say is left out
+    q, k, v = (x.reshape(f * blocks, -1, h, d).transpose(1, 2).contiguous() for x in (in_blocks(q), keys, values))
+    mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2)
     return mixed.reshape(f, blocks * window, h, d)[:, :length]
 
 
