@@ -15,7 +15,7 @@ import pytest
 
 import pairingnet
 from pairingnet.types import Fragment, PairMatch
-from tests.conftest import fragment_of
+from tests.conftest import blob, fragment_of
 from tests.sample import SAMPLE
 
 
@@ -24,10 +24,11 @@ def two() -> tuple[Fragment, Fragment]:
     return pairingnet.read_fragment(SAMPLE / "piece-01.jpg"), pairingnet.read_fragment(SAMPLE / "piece-40.jpg")
 
 
-def test_where_nothing_fits_there_is_a_typed_answer(two: tuple[Fragment, Fragment]) -> None:
-    mask = np.zeros((11, 11), dtype=np.uint8)
-    mask[4:-4, 4:-4] = 255  # no longer than a few steps of its contour
-    answer = pairingnet.match_pair(two[0], fragment_of(mask))
+def test_where_nothing_fits_there_is_a_typed_answer() -> None:
+    """A thin strip and a black blob have not a single point in common."""
+    strip = np.zeros((12, 240), dtype=np.uint8)
+    strip[5:7, 5:-5] = 255
+    answer = pairingnet.match_pair(fragment_of(blob(1), (0, 0, 0)), fragment_of(strip, name="strip"))
     assert answer.target_from_source is None and np.isnan(answer.probability)
     assert answer.reason and answer.reason in repr(answer)
     assert answer.score == 0 and not answer.evidence and not len(answer.points)
@@ -43,6 +44,8 @@ def test_joins_of_other_fragments_are_named(two: tuple[Fragment, Fragment]) -> N
     joins = [PairMatch(two[0].id, "elsewhere", pairingnet.Rigid2D(), 2.0, probability=0.9)]
     with pytest.raises(pairingnet.PairingNetError, match="'elsewhere'"):
         pairingnet.assemble(two, joins)
+    with pytest.raises(pairingnet.PairingNetError, match="'elsewhere'"):
+        pairingnet.assemble(two, [], decisions=pairingnet.Decisions(locked=joins))
     assert pairingnet.assemble(two, [PairMatch(two[0].id, two[1].id, None)]).groups == ()
 
 
@@ -64,6 +67,8 @@ def test_what_is_no_fragment_is_refused(two: tuple[Fragment, Fragment]) -> None:
         pairingnet.match_pair(wrong, two[1])
     with pytest.raises(TypeError, match="not ndarray"):
         pairingnet.search([two[1].pixels, two[0]])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"not str; load_model\(file\)"):
+        pairingnet.match_pair(*two, model=wrong)
 
 
 COLOUR = np.full((60, 80, 3), 9, np.uint8)

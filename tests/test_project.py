@@ -255,3 +255,15 @@ def test_links_in_the_docs_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_test_waits_for_ever() -> None:
+    """Every process that a test starts or waits for has a timeout of its own."""
+    for path in (ROOT / "tests").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or any(keyword.arg == "timeout" for keyword in node.keywords):
+                continue
+            called = ast.unparse(node.func)
+            waits = called in ("subprocess.run", "subprocess.check_output", "subprocess.check_call")
+            waits |= called.endswith(".communicate") or (called.endswith(".wait") and not node.args)
+            assert not waits, f"{path.name}, line {node.lineno}: {called} has no timeout"

@@ -40,7 +40,7 @@ def match_pair(source: Fragment, target: Fragment, model: RingModel | None = Non
 
     Raises NoFragmentError for a fragment without a contour, TypeError for what is no fragment.
     """
-    _check([source, target])
+    _check([source, target], model)
     if are_copies(source, target):
         return PairMatch(source.id, target.id, None, reason="both are the same picture, pixel for pixel")
     with one_thread():
@@ -65,7 +65,7 @@ def search(
     Raises CollectionError where two fragments have one id, NoFragmentError for a fragment without a contour.
     """
     settings = settings or SolveSettings()
-    _check(fragments)
+    _check(fragments, model)
     _refuse_repeated(fragments)
     if len(fragments) < 2:
         return []
@@ -97,7 +97,8 @@ def assemble(
     _check(fragments)
     _refuse_repeated(fragments)
     known = {fragment.id for fragment in fragments}
-    strangers = sorted({name for join in joins for name in (join.source, join.target)} - known)
+    told = [*joins, *(decisions.locked if decisions else ())]
+    strangers = sorted({name for join in told for name in (join.source, join.target)} - known)
     if strangers:
         raise CollectionError(
             f"A join names '{strangers[0]}', which is none of the {len(known)} fragments.",
@@ -110,7 +111,9 @@ def assemble(
     return put_together(outlines, joins, step_px, settings or SolveSettings(), decisions)[1]
 
 
-def _check(fragments: Sequence[Fragment]) -> None:
+def _check(fragments: Sequence[Fragment], model: RingModel | None = None) -> None:
+    if model is not None and not isinstance(model, RingModel):
+        raise TypeError(f"A model is a pairingnet.RingModel, not {type(model).__name__}; load_model(file) reads one.")
     for each in fragments:
         if not isinstance(each, Fragment):
             raise TypeError(
