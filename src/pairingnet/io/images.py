@@ -1,7 +1,7 @@
 """Every picture format in, upright eight-bit RGB out; and PNG and JPEG back.
 
 Pillow reads (it knows palettes, CMYK, EXIF and DPI and notices truncated files); OpenCV reads what is very large, in
-half the memory, and TIFF with more than eight bits, which Pillow gets wrong in some layouts, and writes. Sixteen bits
+half the memory, and TIFF of more than eight bits, which Pillow gets wrong in some layouts, and writes. Sixteen bits
 become eight by dividing by 257, the only reduction there is. Nothing is guessed: what cannot be read is an ImageError
 that says why. A file's size, pages and layout are known before its first pixel is read; docs/reliability.md lists the
 limits.
@@ -261,6 +261,7 @@ class _Layout:
     alpha: bool
     deep_tiff: bool
     in_passes: bool
+    turned: bool
     strip_px: int
 
     @classmethod
@@ -277,6 +278,7 @@ class _Layout:
             "A" in file.getbands() or "transparency" in file.info,
             _is_deep_tiff(file),
             bool(file.info.get("progressive") or file.info.get("interlace")),
+            file.format == "TIFF" and _tag(file, _ORIENTATION, 1) != 1,
             strip,
         )
 
@@ -286,6 +288,8 @@ class _Layout:
             return "deep tiff"
         if self.mode in ("1", "L", "P") and not self.alpha:
             return "pillow"  # one byte a pixel
+        if self.format == "TIFF":  # in strips; OpenCV holds it twice
+            return "pillow" if self.mode in ("RGB", "CMYK", "LA", "RGBA") else ""
         if self.format == "PNG":
             masked = self.alpha and self.mode not in ("LA", "RGBA")
             return "" if self.in_passes or masked or self.mode == "P" else "rows"
@@ -293,18 +297,18 @@ class _Layout:
             return "opencv" if (self.format, self.mode) == ("WEBP", "RGBA") else ""
         return "opencv" if self.mode in ("RGB", "CMYK") else ""
 
-    def memory(self, size: int, page: int) -> int:
+    def memory(self, size: int) -> int:
         """Bytes that it takes to read it from a file of `size` bytes."""
         result = 4 if self.alpha else 3
         reader = self.reader()
         if reader == "pillow":
-            return self.pixels * (1 + result)
+            own = 1 if self.mode in ("1", "L", "P") else 4
+            return self.pixels * (own + (max(own, result) if self.turned else result)) + own * self.strip_px
         if reader == "rows":
             return self.pixels * (result + (1 if self.mode == "LA" else 0))
         if reader == "deep tiff":
             return size + self.pixels * (2 * 2 * (1 if self.mode.startswith("I") else 4) + result)
-        whole = {"JPEG": 6 if self.in_passes else 0, "WEBP": 8, "TIFF": result if page else 0}.get(self.format, 0)
-        return size + self.pixels * (result + whole) + 4 * self.strip_px
+        return size + self.pixels * (result + {"JPEG": 6 if self.in_passes else 0, "WEBP": 8}.get(self.format, 0))
 
 
 def _decode_page(file: Pillow.Image, path: Path, page: int) -> Image:
@@ -336,49 +340,45 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
             f"there only ({layout.format}, {layout.mode}{passes}).",
             "Save it as PNG or TIFF in RGB with 8 bits a channel, not interlaced; masked ones as PNG.",
         )
-    takes = layout.memory(path.stat().st_size, page)
+    takes = layout.memory(path.stat().st_size)
     if takes > MEMORY:
         what = f"{width} x {height} pixels, {layout.format}{', progressive' if layout.in_passes else ''}"
         raise ImageError(f"{path} ({what}) takes {_gigabytes(takes)}, {_MOST}.", _SMALLER)
     if reader == "deep tiff":
         return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
-    # Not `file.getexif()`: that of PNG reads all pixels first, to see what comes after them.
-    orientation = int(Pillow.Image.getexif(file).get(_ORIENTATION, 1))
     if reader == "pillow":
-        array = _read_by_pillow(file)
+        array = _read_by_pillow(file, layout.alpha)
     elif reader == "rows":
         with path.open("rb") as opened:
             array = read_rows(opened)
     else:
-        array = _read_by_opencv(path, layout, page)
-        orientation = 1 if layout.format == "TIFF" else orientation  # it has seen to that
+        array = _read_by_opencv(path, layout.alpha)
     if set(array.shape[:2]) != {width, height}:
         raise ValueError("it has another size than it says")
+    # Not `file.getexif()`: that of PNG reads all pixels first, to see what comes after them. Pillow turns TIFF itself.
+    orientation = 1 if layout.format == "TIFF" else int(Pillow.Image.getexif(file).get(_ORIENTATION, 1))
     array = _upright(array, orientation)
     if array.shape[2] < 3:
         return _split(array)
     return array[..., :3], array[..., 3] if layout.alpha else None
 
 
-def _read_by_pillow(file: Pillow.Image) -> Pixels:
-    """A page of one byte a pixel as (H, W, 3)."""
+def _read_by_pillow(file: Pillow.Image, alpha: bool) -> Pixels:
+    """A page as (H, W, 3) or (H, W, 4)."""
     file.load()
     width, height = file.size
-    array = np.empty((height, width, 3), dtype=np.uint8)
+    array = np.empty((height, width, 4 if alpha else 3), dtype=np.uint8)
     for rows in _strips(array.shape):
         part = file.crop((0, rows.start, width, min(rows.stop, height)))
-        array[rows] = np.asarray(part.convert("RGB"))
+        part.info = file.info
+        array[rows] = _rgb_of(part) if part.mode == "CMYK" else np.asarray(part.convert("RGBA" if alpha else "RGB"))
     return array
 
 
-def _read_by_opencv(path: Path, layout: _Layout, page: int) -> Pixels:
-    flags = cv2.IMREAD_UNCHANGED if layout.alpha else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    data = np.fromfile(path, dtype=np.uint8)
-    if page:
-        found, several = cv2.imdecodemulti(data, flags, range=(page, page + 1))
-        decoded = several[0] if found and several else None
-    else:
-        decoded = cv2.imdecode(data, flags)
+def _read_by_opencv(path: Path, alpha: bool) -> Pixels:
+    """A picture as (H, W, 3) or (H, W, 4)."""
+    flags = cv2.IMREAD_UNCHANGED if alpha else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    decoded = cv2.imdecode(np.fromfile(path, dtype=np.uint8), flags)
     if decoded is None or decoded.dtype != np.uint8:
         raise ValueError("it cannot be decoded")
     array = np.asarray(decoded, dtype=np.uint8)

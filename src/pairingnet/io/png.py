@@ -91,6 +91,15 @@ def _eight_bit(samples: NDArray[np.uint8], depth: int) -> NDArray[np.uint8]:
 
 
 @compiled
+def _nearest(left: int, up: int, corner: int) -> int:
+    """The one of three neighbours that is nearest to their slope (Paeth)."""
+    to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+    if to_left <= to_up and to_left <= to_corner:
+        return left
+    return up if to_up <= to_corner else corner
+
+
+@compiled
 def _unfilter(lines: Any, before: Any, step: int) -> bool:
     """Undo the filters of rows (N, 1 + bytes), each with its filter's number first, in place; `before` is the row
     above; a pixel has `step` bytes. False: there is no such filter."""
@@ -109,17 +118,8 @@ def _unfilter(lines: Any, before: Any, step: int) -> bool:
             for x in range(1, len(line)):
                 left = np.int32(line[x - step]) if x > step else np.int32(0)
                 up = np.int32(above[x])
-                if kind == 3:
-                    guess = (left + up) // 2
-                else:
-                    corner = np.int32(above[x - step]) if x > step else np.int32(0)
-                    to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
-                    if to_left <= to_up and to_left <= to_corner:
-                        guess = left
-                    elif to_up <= to_corner:
-                        guess = up
-                    else:
-                        guess = corner
+                corner = np.int32(above[x - step]) if x > step else np.int32(0)
+                guess = (left + up) // 2 if kind == 3 else _nearest(left, up, corner)
                 line[x] = np.uint8((np.int32(line[x]) + guess) & 255)
         above = line
     return True
