@@ -136,10 +136,10 @@ def decide(
     run: Path, what: str, source: str, target: str, who: str | None = None, told: Told = lambda _: None
 ) -> Solution:
     """Note what a person says about two fragments of a finished run, and put the fragments together anew."""
+    chosen = settings_then(run, "run")  # what is no run is left alone
     with one_writer(run, "pairingnet decide", told=told):
         manifest = Manifest(run)
-        manifest.require("pieces", "joins", "results")
-        chosen = settings_then(run, "run")
+        manifest.require("pieces", "features", "joins", "results")
         settings = solve_settings({name: value for name, value in chosen.items() if name not in _NO_SETTINGS})
         collection = read_collection(run / "pieces")
         joins_of(run, collection, target)  # a wrong id is refused
@@ -149,10 +149,10 @@ def decide(
         people = _decisions(run, manifest)
         if what == "clear" and join.pair not in standing(people).words:
             return _solution(run, people, news=False)
-        people = _decisions(run, manifest, [decision])
-
         joins = read_joins(run / "joins.jsonl")
         outlines = {record.id: _outline(run, record.id) for record in collection.fragments}
+
+        people = _decisions(run, manifest, [decision])  # from here on it holds, whatever happens
         decisions = _in_pieces(people, collection)
         matches, assembly = put_together(outlines, joins, step_of(run), settings, decisions)
 
