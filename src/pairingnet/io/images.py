@@ -38,7 +38,7 @@ FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")
 MAX_PIXELS = 400_000_000  # of all pages together
 MAX_SIDE = 65_535  # px
 MAX_PAGES = 1000
-MEMORY = 2_600_000_000  # bytes that a file and the pixels of one of its pages may take together
+MEMORY = 2_800_000_000  # bytes that a file and the pixels of one of its pages may take together
 LARGE = 50_000_000  # pixels from which on a page is read by OpenCV
 
 # TIFF tags
