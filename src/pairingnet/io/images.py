@@ -38,7 +38,7 @@ FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")
 MAX_PIXELS = 400_000_000  # of all pages together
 MAX_SIDE = 65_535  # px
 MAX_PAGES = 1000
-MEMORY = 2_800_000_000  # bytes that a file and the pixels of one of its pages may take together
+MEMORY = 2_820_000_000  # bytes that a file and the pixels of one of its pages may take together
 LARGE = 50_000_000  # pixels from which on a page is read by OpenCV
 
 # TIFF tags
@@ -244,11 +244,11 @@ def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
 
 
 _SMALLER = "Scan at a lower resolution, or save it as PNG or JPEG with 8 bits a channel, not progressive."
-_MOST = f"more than the {MEMORY / 1e9:.1f} GB of memory that a file may take"
+_MOST = f"more than the {MEMORY / 1e9:.2f} GB of memory that a file may take"
 
 
 def _gigabytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e9:.2f} GB"
 
 
 @dataclass(frozen=True)

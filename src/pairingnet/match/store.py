@@ -41,7 +41,8 @@ def read_features(folder: Path, fragment_id: str, levels: Levels | None = None) 
     loosely its surest joins lie."""
     path = feature_path(folder, fragment_id)
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here: numpy leaves a file open that it cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             a = {name: stored[name] for name in stored.files}
         strip = Strip(
             fragment_id,
