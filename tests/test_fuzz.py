@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks.fuzz import format_case, own_formats, picture_case, read_own, read_picture, seed_pictures
 
 
