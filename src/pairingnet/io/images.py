@@ -347,7 +347,7 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
     if reader == "deep tiff":
         return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
     if reader == "pillow":
-        array = _read_by_pillow(file, layout.alpha)
+        array = _read_by_pillow(path, page, layout.alpha)
     elif reader == "rows":
         with path.open("rb") as opened:
             array = read_rows(opened)
@@ -363,15 +363,18 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
     return array[..., :3], array[..., 3] if layout.alpha else None
 
 
-def _read_by_pillow(file: Pillow.Image, alpha: bool) -> Pixels:
+def _read_by_pillow(path: Path, page: int, alpha: bool) -> Pixels:
     """A page as (H, W, 3) or (H, W, 4)."""
-    file.load()
-    width, height = file.size
-    array = np.empty((height, width, 4 if alpha else 3), dtype=np.uint8)
-    for rows in _strips(array.shape):
-        part = file.crop((0, rows.start, width, min(rows.stop, height)))
-        part.info = file.info
-        array[rows] = _rgb_of(part) if part.mode == "CMYK" else np.asarray(part.convert("RGBA" if alpha else "RGB"))
+    # Opened for this alone: a file keeps the pixels that it has read.
+    with _regular_file(path) as opened, _identified(opened, path) as file:
+        file.seek(page)
+        file.load()
+        width, height = file.size
+        array = np.empty((height, width, 4 if alpha else 3), dtype=np.uint8)
+        for rows in _strips(array.shape):
+            part = file.crop((0, rows.start, width, min(rows.stop, height)))
+            part.info = file.info
+            array[rows] = _rgb_of(part) if part.mode == "CMYK" else np.asarray(part.convert("RGBA" if alpha else "RGB"))
     return array
 
 
