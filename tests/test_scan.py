@@ -242,3 +242,52 @@ def test_pictures_for_the_eye(pieces: list[Fragment], rng: np.random.Generator) 
     assert contact_sheet(pieces).shape[2] == 3
     assert contact_sheet([]).shape[2] == 3
     assert contact_sheet([fragment_of(blob(1))]).size
+
+
+# Pieces that are not laid out well ------------------------------------------------------------------------------
+
+
+def remarks_on(mask: Pixels) -> str:
+    scan = on_mat(mask, (170, 60, 50), MATS["white"]).clip(0, 255).astype(np.uint8)
+    return " ".join(prepare_image(Image(scan, path="scan.png"), "scan").remarks)
+
+
+def overlapping(seed: int, share: float) -> Pixels:
+    """Two pieces, the second of which lies on the first by a share of its width."""
+    left, right = blob(seed, size=300, radius=100), blob(seed + 9, size=300, radius=100)
+    mask = np.zeros((300, 640), dtype=np.uint8)
+    mask[:, 10:310] = left
+    at = 10 + int(200 * (1 - share))
+    mask[:, at : at + 300] = np.maximum(mask[:, at : at + 300], right)
+    return mask
+
+
+def test_pieces_that_lie_on_each_other_are_remarked_on() -> None:
+    noticed = ["lie on each other" in remarks_on(overlapping(seed, 0.12)) for seed in range(6)]
+    assert sum(noticed) >= 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_single_piece_is_not_called_several(seed: int) -> None:
+    assert remarks_on(blob(seed)) == ""
+
+
+@pytest.mark.parametrize("edge", ["left", "top", "right", "bottom"])
+def test_a_piece_cut_off_by_the_pictures_edge_is_remarked_on(edge: str) -> None:
+    mask = np.zeros((300, 300), dtype=np.uint8)
+    mask[60:240, 60:240] = cv2.resize(blob(3)[20:140, 20:140], (180, 180))
+    turned = np.rot90(mask[:, 110:], {"left": 0, "bottom": 1, "right": 2, "top": 3}[edge])
+    assert "cut off by the picture's edge" in remarks_on(np.ascontiguousarray(turned))
+    assert "cut off" not in remarks_on(mask)
+
+
+def test_a_piece_that_just_touches_the_edge_is_not_cut_off() -> None:
+    mask = np.zeros((200, 200), dtype=np.uint8)
+    cv2.circle(mask, (80, 100), 80, 255, cv2.FILLED)
+    assert "cut off" not in remarks_on(mask)
+
+
+def test_a_mask_by_hand_may_go_to_the_edge() -> None:
+    alpha = blob(3)[:, 60:]
+    found = prepare_image(Image(np.full((*alpha.shape, 3), 90, dtype=np.uint8), np.ascontiguousarray(alpha)), "a")
+    assert found.remarks == ()

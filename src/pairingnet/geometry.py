@@ -31,7 +31,7 @@ class Rigid2D:
         if m.shape not in ((2, 3), (3, 3)) or not np.isfinite(m).all():
             raise ValueError(f"a rigid transform is a finite 2x3 matrix, this one has shape {m.shape}")
         turn = m[:2, :2]
-        if not np.allclose(turn @ turn.T, np.eye(2), atol=1e-3) or np.linalg.det(turn) < 0:
+        if np.abs(turn).max() > 2 or not np.allclose(turn @ turn.T, np.eye(2), atol=1e-3) or np.linalg.det(turn) < 0:
             raise ValueError("the matrix scales, shears or mirrors; a rigid transform only turns and shifts")
         return cls(float(np.arctan2(turn[1, 0], turn[0, 0])), float(m[0, 2]), float(m[1, 2]))
 

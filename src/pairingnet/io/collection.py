@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pairingnet.errors import CollectionError
-from pairingnet.geometry import Rigid2D
+from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.files import MALFORMED, as_lines, read_json, write_array, write_json
 from pairingnet.io.fingerprint import fingerprint_of_file
 from pairingnet.io.names import fault_of_id, fault_of_image, is_text
@@ -253,8 +253,14 @@ def _pair(entry: Mapping[str, Any], seams: np.ndarray[Any, np.dtype[np.float32]]
         float(entry["overlap_px"]),
         float(entry["overlap_ratio"]),
         _text(entry["difficulty"]),
-        seams[first : first + count].astype(np.float64),
+        _finite(seams[first : first + count]),
     )
+
+
+def _finite(points: np.ndarray[Any, np.dtype[np.float32]]) -> Points:
+    if not np.isfinite(points).all():
+        raise ValueError(f"{SEAMS_NAME} has points that are no numbers")
+    return np.asarray(points, dtype=np.float64)
 
 
 def _stored(path: Path, array: np.ndarray[Any, np.dtype[np.float32]]) -> bool:

@@ -38,7 +38,7 @@ FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")
 MAX_PIXELS = 400_000_000  # of all pages together
 MAX_SIDE = 65_535  # px
 MAX_PAGES = 1000
-MEMORY = 2_600_000_000  # bytes that a file and the pixels of one of its pages may take together
+MEMORY = 2_820_000_000  # bytes that a file and the pixels of one of its pages may take together
 LARGE = 50_000_000  # pixels from which on a page is read by OpenCV
 
 # TIFF tags
@@ -244,11 +244,11 @@ def _check_size(size: tuple[int, int], path: Path, max_pixels: int) -> None:
 
 
 _SMALLER = "Scan at a lower resolution, or save it as PNG or JPEG with 8 bits a channel, not progressive."
-_MOST = f"more than the {MEMORY / 1e9:.1f} GB of memory that a file may take"
+_MOST = f"more than the {MEMORY / 1e9:.2f} GB of memory that a file may take"
 
 
 def _gigabytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e9:.2f} GB"
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
     if reader == "deep tiff":
         return _split(_eight_bit(_decode_deep_tiff(file, path, page)))
     if reader == "pillow":
-        array = _read_by_pillow(file, layout.alpha)
+        array = _read_by_pillow(path, page, layout.alpha)
     elif reader == "rows":
         with path.open("rb") as opened:
             array = read_rows(opened)
@@ -363,15 +363,18 @@ def _decode_large(file: Pillow.Image, layout: _Layout, path: Path, page: int) ->
     return array[..., :3], array[..., 3] if layout.alpha else None
 
 
-def _read_by_pillow(file: Pillow.Image, alpha: bool) -> Pixels:
+def _read_by_pillow(path: Path, page: int, alpha: bool) -> Pixels:
     """A page as (H, W, 3) or (H, W, 4)."""
-    file.load()
-    width, height = file.size
-    array = np.empty((height, width, 4 if alpha else 3), dtype=np.uint8)
-    for rows in _strips(array.shape):
-        part = file.crop((0, rows.start, width, min(rows.stop, height)))
-        part.info = file.info
-        array[rows] = _rgb_of(part) if part.mode == "CMYK" else np.asarray(part.convert("RGBA" if alpha else "RGB"))
+    # Opened for this alone: a file keeps the pixels that it has read.
+    with _regular_file(path) as opened, _identified(opened, path) as file:
+        file.seek(page)
+        file.load()
+        width, height = file.size
+        array = np.empty((height, width, 4 if alpha else 3), dtype=np.uint8)
+        for rows in _strips(array.shape):
+            part = file.crop((0, rows.start, width, min(rows.stop, height)))
+            part.info = file.info
+            array[rows] = _rgb_of(part) if part.mode == "CMYK" else np.asarray(part.convert("RGBA" if alpha else "RGB"))
     return array
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.errors import ImageError
-from pairingnet.io.images import MEMORY
 from pairingnet.prepare.background import colour_of_nearest
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.types import Fragment, Image, Pixels
 
 FIND_PX = 12_000_000  # pixels in which pieces are looked for
+MEMORY = 2_600_000_000  # bytes of a picture together with the pieces that are cut out of it
 _STRIP_PX = 4_000_000  # pixels that are worked on at a time
 
 

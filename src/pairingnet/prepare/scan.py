@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import cv2
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from pairingnet.config import PrepareSettings
 from pairingnet.errors import NoFragmentError
+from pairingnet.geometry import perimeter, resample_closed
 from pairingnet.io.images import LARGE
 from pairingnet.prepare.background import Scan, estimate_background, fragment_mask, soften_edge
 from pairingnet.prepare.contour import trace_contour
@@ -25,6 +27,13 @@ from pairingnet.types import Fragment, Image, Pixels
 
 _LEAST_AREA = 25.0  # px^2
 _LEAST_BORDER_SHARE = 0.35  # of the border that must be of one colour to be called a background
+
+_OUTLINE_POINTS = 256  # of an outline whose notches are looked at
+_NOTCH = 0.04  # depth of a notch, as a share of the root of the area
+_LEAST_PART = 0.15  # of the area
+_CUT = 0.8  # length of a cut, as a share of the root of the smaller part's area
+_NEARLY_CONVEX, _GAIN = 0.94, 0.055  # solidity of the parts, and how much more that is than the whole's
+_TOUCHES_PX, _TOUCHES = 8, 0.25  # along the picture's edge: px, and as a share of the root of the area
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +70,7 @@ def _prepared(image: Image, name: str, settings: PrepareSettings, keep_frame: bo
             f"{image.path or name} shows no fragment.",
             "If it should, give --set tolerance (now measured) or --set min_area, or mask it by hand (PNG, alpha).",
         )
-    alone = len(found) == 1
+    alone, masked = len(found) == 1, has_mask(image, settings)
     kept, left_out, remarks = [], [], []
     for number, component in enumerate(found, start=1):
         # The only piece of a picture keeps the picture's frame: its pixels keep their coordinates.
@@ -73,8 +82,12 @@ def _prepared(image: Image, name: str, settings: PrepareSettings, keep_frame: bo
             left_out.append(replace(fragment, notes=(reason,)))
             continue
         kept.append(fragment)
-        if parts_at_necks(fragment.alpha) > 1:
-            remarks.append(f"{fragment.id} may be several pieces that touch; lay them apart and scan again")
+        if parts_at_necks(fragment.alpha) > 1 or looks_like_two(fragment):
+            remarks.append(
+                f"{fragment.id} may be several pieces that touch or lie on each other; lay them apart and scan again"
+            )
+        if not masked and _is_cut_off(alpha, component):
+            remarks.append(f"{fragment.id} is cut off by the picture's edge; scan it again with some space around it")
     if dirt:
         remarks.append(f"{name}: {dirt} small {'speck was' if dirt == 1 else 'specks were'} dropped as dirt")
     if not kept:
@@ -93,7 +106,7 @@ def separate(image: Image, settings: PrepareSettings) -> tuple[Pixels, Pixels]:
             f"{image.path} has no transparent pixels.",
             "Leave out --set background=alpha for pictures on a mat.",
         )
-    if has_alpha and settings.background != "border" and image.alpha is not None:
+    if has_mask(image, settings) and image.alpha is not None:
         filled = image.alpha if settings.holes == "keep" else _without_holes(image.alpha)
         return image.pixels, filled
     scan = Scan.of(image.pixels)
@@ -105,6 +118,53 @@ def separate(image: Image, settings: PrepareSettings) -> tuple[Pixels, Pixels]:
         )
     mask = fragment_mask(scan, background, settings.shadows, settings.holes == "keep")
     return soften_edge(image.pixels, mask)
+
+
+def has_mask(image: Image, settings: PrepareSettings) -> bool:
+    """Whether a picture says itself, by its alpha, what is fragment."""
+    return image.alpha is not None and int(image.alpha.min()) < 128 and settings.background != "border"
+
+
+def looks_like_two(fragment: Fragment) -> bool:
+    """Whether one cut between two notches of a piece gives two parts that are each nearly convex, as the whole is not:
+    so two pieces look that lie on each other."""
+    line = resample_closed(fragment.contour, perimeter(fragment.contour) / _OUTLINE_POINTS).astype(np.float32)
+    whole = abs(cv2.contourArea(line))
+    notches = [at for at, depth in _notches(line) if depth > _NOTCH * np.sqrt(whole)]
+    for first, last in combinations(sorted(notches), 2):
+        parts = line[first : last + 1], np.vstack([line[last:], line[: first + 1]])
+        areas = [abs(cv2.contourArea(part)) for part in parts]
+        if min(areas) < _LEAST_PART * whole or abs(sum(areas) - whole) > 0.02 * whole:
+            continue  # a sliver, or the cut runs outside
+        width = float(np.linalg.norm(line[first] - line[last])) / np.sqrt(min(areas))
+        solidity = sum(areas) / sum(map(_hull_area, parts))
+        if width < _CUT and solidity > _NEARLY_CONVEX and solidity - whole / _hull_area(line) > _GAIN:
+            return True
+    return False
+
+
+def _notches(line: NDArray[np.float32]) -> list[tuple[int, float]]:
+    """The deepest point of each notch in an outline (N, 2), and how deep it is, px."""
+    fine = np.rint(16 * line).astype(np.int32)
+    hull = np.sort(cv2.convexHull(fine, returnPoints=False), axis=0)  # in the order of the outline
+    defects = cv2.convexityDefects(fine, hull)
+    return [] if defects is None else [(int(at), depth / 256 / 16) for _, _, at, depth in defects.reshape(-1, 4)]
+
+
+def _hull_area(line: NDArray[np.float32]) -> float:
+    return abs(cv2.contourArea(cv2.convexHull(line)))
+
+
+def _is_cut_off(alpha: Pixels, component: _Component) -> bool:
+    """Whether a piece goes on beyond the picture: it lies along one of its edges, and does not just touch it."""
+    (height, width), (h, w) = alpha.shape, component.inside.shape
+    sides = [
+        component.inside[0].sum() if component.top == 0 else 0,
+        component.inside[-1].sum() if component.top + h == height else 0,
+        component.inside[:, 0].sum() if component.left == 0 else 0,
+        component.inside[:, -1].sum() if component.left + w == width else 0,
+    ]
+    return bool(max(sides) > max(_TOUCHES_PX, _TOUCHES * np.sqrt(component.inside.sum())))
 
 
 def parts_at_necks(alpha: Pixels) -> int:
