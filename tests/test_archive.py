@@ -490,6 +490,8 @@ def test_the_catalogue_comes_back_from_its_copy(whole: Whole, sealed: bool, tmp_
     assert "brought the catalogue back" in check_folder(folder).repaired[0]
     assert path.read_bytes() == data and found_in(folder, whole.asked) == whole.found
     path.unlink()
+    with pytest.raises(DamagedFileError, match="it is missing"):
+        Archive(folder)
     assert "brought the catalogue back" in check_folder(folder).repaired[0]
     shutil.rmtree(folder / "copies")
     path.write_bytes(b"")

@@ -382,7 +382,12 @@ class Archive:
             inside = self.folder.resolve() in path.resolve().parents
             if not inside or not path.is_file() or file_mark(path) != mark:
                 raise DamagedFileError(f"{path} is damaged.", step)
-        included: Ids = np.load(stored / _INCLUDED, allow_pickle=False)
+        try:
+            included: Ids = np.load(stored / _INCLUDED, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            included = np.zeros(0, dtype=np.int64)
+        if included.ndim != 2 or included.shape[1] != 2 or included.dtype != np.int64:
+            raise DamagedFileError(f"{stored / _INCLUDED} is no list of fragments.", step)
         return included
 
     def _forget_index(self) -> None:
@@ -440,7 +445,8 @@ class Archive:
 
     def _stored(self) -> Path | None:
         """The folder of the newest index that was stored whole."""
-        found = sorted(path for path in (self.folder / "index").glob("[0-9]*") if (path / _MARKS).is_file())
+        folders = (self.folder / "index").glob("[0-9]*")
+        found = sorted(path for path in folders if path.name.isdecimal() and (path / _MARKS).is_file())
         return found[-1] if found else None
 
 
