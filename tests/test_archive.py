@@ -499,6 +499,30 @@ def test_the_catalogue_comes_back_from_its_copy(whole: Whole, sealed: bool, tmp_
         check_folder(folder)
 
 
+def test_damage_is_never_sealed(whole: Whole, tmp_path: Path) -> None:
+    """Found before a command writes, or while it does: the copy stays what it was."""
+    folder = tmp_path / "archive"
+    shutil.copytree(whole.folder, folder)
+    copy = next((folder / "copies").iterdir())
+    before = copy.read_bytes()
+    with Archive(folder) as archive:
+        with pytest.raises(DamagedFileError, match="digit"), archive.writing():
+            archive.catalogue.state({"bank_fragments": 4})
+            raise DamagedFileError("A digit is another one.", "Run check.")
+        assert list((folder / "copies").iterdir()) == [copy] and copy.read_bytes() == before
+        with archive.writing():
+            pass
+        assert not copy.exists()
+        data = bytearray((folder / "archive.sqlite").read_bytes())
+        data[data.index(b"target_from_source") + 40] ^= 1
+        (folder / "archive.sqlite").write_bytes(data)
+        with pytest.raises(DamagedFileError, match="checksum"), archive.writing():
+            pass
+    assert "brought the catalogue back" in check_folder(folder).repaired[0]
+    with Archive(folder) as archive:
+        assert archive.catalogue.facts()["bank_fragments"] == 4
+
+
 def test_a_catalogue_from_a_backup_goes_with_no_later_index(whole: Whole, torn: Collection, tmp_path: Path) -> None:
     """The index knows fragments that the catalogue does not know yet, and others got their numbers since."""
     folder, more = tmp_path / "archive", tmp_path / "more"

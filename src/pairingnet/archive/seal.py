@@ -69,14 +69,20 @@ def check_seal(folder: Path, thorough: bool = False) -> None:
 
 @contextmanager
 def broken_seal(folder: Path) -> Iterator[None]:
-    """The catalogue may be changed within; sealed and copied when this ends, however it ends, unless it is killed."""
+    """The catalogue may be changed within; sealed and copied when this ends, unless it is killed or finds damage."""
+    check_seal(folder)  # nothing that is damaged is ever sealed
     before = _read(folder)
     _write(folder, Seal(None, before.copy, before.number, before.made))
+    is_whole = True
     try:
         yield
+    except DamagedFileError:
+        is_whole = False
+        raise
     finally:
         with suppress(OSError):  # such as a full disk: then there is no seal, which is no damage
-            seal(folder)
+            if is_whole:
+                seal(folder)
 
 
 def seal(folder: Path, thorough: bool = False) -> bool:
