@@ -221,7 +221,7 @@ def test_rounds_lay_each_pair_once(archive: Archive, monkeypatch: pytest.MonkeyP
     """Also those that are too unlikely to be stored."""
     monkeypatch.setattr("pairingnet.archive.joins._likely", lambda _joins, _least: [])
     at_once = find_joins(archive)
-    with archive.catalogue.transaction():
+    with archive.writing(), archive.catalogue.transaction():
         archive.catalogue.forget_joins()
     monkeypatch.setattr("pairingnet.archive.joins._ROUND", 2)
     assert find_joins(archive).matched == at_once.matched
@@ -382,6 +382,7 @@ class Whole:
     scans: Path
     asked: Fragment
     found: list[tuple[str, float]]
+    joins: list[tuple[str, str, float]]
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +395,12 @@ def whole(weights: Path, torn: Collection, tmp_path_factory: pytest.TempPathFact
     with Archive(folder / "archive") as archive:
         add(archive, [folder / "scans"])
         find_joins(archive)
-    return Whole(folder / "archive", folder / "scans", asked, found_in(folder / "archive", asked))
+        joins = joins_of(archive)
+    return Whole(folder / "archive", folder / "scans", asked, found_in(folder / "archive", asked), joins)
+
+
+def joins_of(archive: Archive) -> list[tuple[str, str, float]]:
+    return [(join.source, join.target, join.score) for join in archive.catalogue.joins()]
 
 
 def found_in(folder: Path, asked: Fragment) -> list[tuple[str, float]]:
@@ -465,6 +471,8 @@ def test_a_damaged_file_is_named_or_not_needed_then_mended(
     with Archive(folder) as archive:
         add(archive, [whole.scans])
         assert check(archive) == Checked(9, (), ())
+        find_joins(archive)
+        assert joins_of(archive) == whole.joins
     # Fragments that were added again have other numbers, by which equal joins are sorted.
     assert sorted(found_in(folder, whole.asked)) == sorted(whole.found)
 

@@ -322,6 +322,10 @@ class Catalogue:
 
     # Joins
 
+    def look_again(self, numbers: Iterable[int]) -> None:
+        """As if no joins had been looked for of these; those that are stored stay."""
+        self._do_many("UPDATE fragments SET joined = NULL WHERE number = ?", [(number,) for number in numbers])
+
     def put_joins(self, joins: Iterable[tuple[int, int, PairMatch]], when: str) -> None:
         """Store joins under the numbers of their fragments."""
         rows = [(a, b, when, match.score, json.dumps(match_as_json(match))) for a, b, match in joins]
@@ -331,7 +335,7 @@ class Catalogue:
         """Stored joins with a fragment that was added at `since` or later, made at `made` or later; likeliest first."""
         query = (
             "SELECT content FROM joins JOIN fragments a ON a.number = source JOIN fragments b ON b.number = target "
-            "WHERE max(a.added, b.added) >= ? AND made >= ? ORDER BY score DESC, source, target"
+            "WHERE max(a.added, b.added) >= ? AND made >= ? ORDER BY score DESC, a.id, b.id"
         )
         rows = self._do(query, (since, made))
         try:
@@ -345,11 +349,11 @@ class Catalogue:
         self._do("UPDATE fragments SET joined = NULL")
 
     def known_pairs(self, numbers: Iterable[int]) -> set[tuple[int, int]]:
-        """Pairs that have a stored join, of these fragments."""
+        """Pairs that have a stored join, of these fragments; the smaller number first."""
         found: set[tuple[int, int]] = set()
         for number in numbers:
             query = "SELECT source, target FROM joins WHERE source = ? OR target = ?"
-            found |= {(int(a), int(b)) for a, b in self._do(query, (number, number))}
+            found |= {(min(pair), max(pair)) for pair in self._do(query, (number, number))}
         return found
 
 
