@@ -32,7 +32,7 @@ from pairingnet.io.files import write_json
 from pairingnet.io.lock import LOCK_FILES
 from pairingnet.io.run import read_joins, read_matches
 from pairingnet.match.verify import Verifier
-from pairingnet.match.weights import RingModel, save_model
+from pairingnet.match.weights import SHIPPED, RingModel, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.prepare.files import read_fragment
 from pairingnet.prepare.load import load_fragment
@@ -505,6 +505,17 @@ def test_the_catalogue_comes_back_from_its_copy(whole: Whole, sealed: bool, tmp_
     path.write_bytes(b"")
     with pytest.raises(CollectionError, match=r"no copy of it\. Get it from a backup"):
         check_folder(folder)
+
+
+def test_weights_that_ship_come_back(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    init_archive(folder)
+    damaged(folder / "weights.safetensors", "a flipped bit")
+    with pytest.raises(DamagedFileError, match="archive check"):
+        Archive(folder)
+    assert "weights" in check_folder(folder).repaired[0]
+    assert check_folder(folder) == Checked(0, (), ())
+    assert (folder / "weights.safetensors").read_bytes() == SHIPPED.read_bytes()
 
 
 def test_damage_is_never_sealed(whole: Whole, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairingnet.archive.catalogue import Catalogue, now
-from pairingnet.archive.folder import Archive
+from pairingnet.archive.folder import Archive, restore_weights
 from pairingnet.archive.seal import restore, seal
 from pairingnet.errors import CollectionError
 
@@ -23,10 +23,10 @@ class Checked:
 
 def check_folder(folder: Path, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
     """Check an archive that may be too damaged to be opened; see `check`."""
-    restored = restore(folder)
+    restored = [what for what in (restore(folder), restore_weights(folder)) if what]
     with Archive(folder) as archive:
         checked = check(archive, rebuild, told)
-    return replace(checked, repaired=(*([restored] if restored else []), *checked.repaired))
+    return replace(checked, repaired=(*restored, *checked.repaired))
 
 
 def check(archive: Archive, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
