@@ -47,6 +47,7 @@ import torch
 from pairingnet.archive.catalogue import Catalogue
 from pairingnet.archive.store import Store
 from pairingnet.errors import PairingNetError
+from pairingnet.io.files import read_checked_lines
 from pairingnet.match.pair import match_pair
 from pairingnet.prepare.files import read_fragment
 
@@ -316,6 +317,8 @@ def _run_state(folder: Path, _: str = "") -> Any:
     told: dict[str, Any] = {}
     for name in ("matches.json", "assembly.json"):
         told[name] = {key: value for key, value in json.loads((folder / name).read_text()).items() if key != "checksum"}
+    joins = read_checked_lines(folder / "joins.jsonl", checked=False).entries
+    told["joins.jsonl"] = sorted({json.dumps(join, sort_keys=True) for join in joins})
     for path in sorted([*folder.glob("groups/*"), folder / "report.html"]):
         if path.is_file() and not path.name.startswith("."):
             told[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()

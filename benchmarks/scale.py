@@ -206,7 +206,7 @@ def _exact_keys(archive: Archive) -> ArchiveKeys:
 
 def _all_joins(archive: Archive, jobs: int) -> float:
     """Seconds to find all joins, as if none had been looked for."""
-    with archive.catalogue.transaction():
+    with archive.writing(), archive.catalogue.transaction():
         archive.catalogue.forget_joins()
     began = time.perf_counter()
     find_joins(archive, jobs=jobs)

@@ -32,7 +32,7 @@ from pairingnet.io.files import write_json
 from pairingnet.io.lock import LOCK_FILES
 from pairingnet.io.run import read_joins, read_matches
 from pairingnet.match.verify import Verifier
-from pairingnet.match.weights import RingModel, save_model
+from pairingnet.match.weights import SHIPPED, RingModel, save_model
 from pairingnet.models.ring import RingNet
 from pairingnet.prepare.files import read_fragment
 from pairingnet.prepare.load import load_fragment
@@ -220,7 +220,7 @@ def test_rounds_lay_each_pair_once(archive: Archive, monkeypatch: pytest.MonkeyP
     """Also those that are too unlikely to be stored."""
     monkeypatch.setattr("pairingnet.archive.joins._likely", lambda _joins, _least: [])
     at_once = find_joins(archive)
-    with archive.catalogue.transaction():
+    with archive.writing(), archive.catalogue.transaction():
         archive.catalogue.forget_joins()
     monkeypatch.setattr("pairingnet.archive.joins._ROUND", 2)
     assert find_joins(archive).matched == at_once.matched
@@ -381,6 +381,7 @@ class Whole:
     scans: Path
     asked: Fragment
     found: list[tuple[str, float]]
+    joins: list[tuple[str, str, float]]
 
 
 @pytest.fixture(scope="module")
@@ -393,7 +394,12 @@ def whole(weights: Path, torn: Collection, tmp_path_factory: pytest.TempPathFact
     with Archive(folder / "archive") as archive:
         add(archive, [folder / "scans"])
         find_joins(archive)
-    return Whole(folder / "archive", folder / "scans", asked, found_in(folder / "archive", asked))
+        joins = joins_of(archive)
+    return Whole(folder / "archive", folder / "scans", asked, found_in(folder / "archive", asked), joins)
+
+
+def joins_of(archive: Archive) -> list[tuple[str, str, float]]:
+    return [(join.source, join.target, join.score) for join in archive.catalogue.joins()]
 
 
 def found_in(folder: Path, asked: Fragment) -> list[tuple[str, float]]:
@@ -464,6 +470,8 @@ def test_a_damaged_file_is_named_or_not_needed_then_mended(
     with Archive(folder) as archive:
         add(archive, [whole.scans])
         assert check(archive) == Checked(9, (), ())
+        find_joins(archive)
+        assert joins_of(archive) == whole.joins
     # Fragments that were added again have other numbers, by which equal joins are sorted.
     assert sorted(found_in(folder, whole.asked)) == sorted(whole.found)
 
@@ -489,11 +497,48 @@ def test_the_catalogue_comes_back_from_its_copy(whole: Whole, sealed: bool, tmp_
     assert "brought the catalogue back" in check_folder(folder).repaired[0]
     assert path.read_bytes() == data and found_in(folder, whole.asked) == whole.found
     path.unlink()
+    with pytest.raises(DamagedFileError, match="it is missing"):
+        Archive(folder)
     assert "brought the catalogue back" in check_folder(folder).repaired[0]
     shutil.rmtree(folder / "copies")
     path.write_bytes(b"")
     with pytest.raises(CollectionError, match=r"no copy of it\. Get it from a backup"):
         check_folder(folder)
+
+
+def test_weights_that_ship_come_back(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    init_archive(folder)
+    damaged(folder / "weights.safetensors", "a flipped bit")
+    with pytest.raises(DamagedFileError, match="archive check"):
+        Archive(folder)
+    assert "weights" in check_folder(folder).repaired[0]
+    assert check_folder(folder) == Checked(0, (), ())
+    assert (folder / "weights.safetensors").read_bytes() == SHIPPED.read_bytes()
+
+
+def test_damage_is_never_sealed(whole: Whole, tmp_path: Path) -> None:
+    """Found before a command writes, or while it does: the copy stays what it was."""
+    folder = tmp_path / "archive"
+    shutil.copytree(whole.folder, folder)
+    copy = next((folder / "copies").iterdir())
+    before = copy.read_bytes()
+    with Archive(folder) as archive:
+        with pytest.raises(DamagedFileError, match="digit"), archive.writing():
+            archive.catalogue.state({"bank_fragments": 4})
+            raise DamagedFileError("A digit is another one.", "Run check.")
+        assert list((folder / "copies").iterdir()) == [copy] and copy.read_bytes() == before
+        with archive.writing():
+            pass
+        assert not copy.exists()
+        data = bytearray((folder / "archive.sqlite").read_bytes())
+        data[data.index(b"target_from_source") + 40] ^= 1
+        (folder / "archive.sqlite").write_bytes(data)
+        with pytest.raises(DamagedFileError, match="checksum"), archive.writing():
+            pass
+    assert "brought the catalogue back" in check_folder(folder).repaired[0]
+    with Archive(folder) as archive:
+        assert archive.catalogue.facts()["bank_fragments"] == 4
 
 
 def test_a_catalogue_from_a_backup_goes_with_no_later_index(whole: Whole, torn: Collection, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,14 @@ def test_what_cannot_be_appended_leaves_no_trace(tmp_path: Path, monkeypatch: py
     append_lines(path, [as_checked_line({"a": 1})])
     before = path.read_bytes()
 
-    def full(_: int) -> None:
+    def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="space"):
-        append_lines(path, [as_checked_line({"a": 2})])
+    for work in (partial(append_lines, path, [as_checked_line({"a": 2})]), partial(write_whole, path, full)):
+        with pytest.raises(OSError, match="space") as failed:
+            work()
+        assert failed.value.filename == str(path) and failed.value.errno == 28
     assert path.read_bytes() == before
     monkeypatch.undo()
     path.write_bytes(before + b'{"checksum": "12')  # killed

@@ -23,7 +23,7 @@ from pairingnet.io.run import match_as_json, match_from_json
 from pairingnet.types import PairMatch
 
 VERSION = 2
-FILE_NAME = "archive.sqlite"
+FILE_NAME, COPIES = "archive.sqlite", "copies"
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -134,6 +134,8 @@ class Catalogue:
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE_NAME
+        if not path.is_file() and (folder / COPIES).is_dir():
+            raise self.damage(path, "it is missing")
         if not path.is_file():
             raise CollectionError(f"There is no archive in {folder}.", "Make one with 'pairingnet archive init'.")
         # A minute of patience: readers wait while another process commits.
@@ -168,6 +170,8 @@ class Catalogue:
             told = {"version": VERSION, **facts}
             connection.executemany("INSERT INTO facts VALUES (?, ?)", [(n, json.dumps(v)) for n, v in told.items()])
             connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _explained(beside, error) from None
         finally:
             connection.close()
         beside.replace(folder / FILE_NAME)
@@ -200,22 +204,13 @@ class Catalogue:
         try:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise self._explained(error) from None
+            raise _explained(self.path, error) from None
 
     def _do_many(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(query, rows)
         except sqlite3.Error as error:
-            raise self._explained(error) from None
-
-    def _explained(self, error: sqlite3.Error) -> CollectionError:
-        """The error, with what to do; mistakes of this program stay what they are."""
-        kind = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])  # without what SQLite adds for itself
-        if kind in _NEXT_STEPS:
-            return CollectionError(f"{self.path} cannot be used ({error}).", _NEXT_STEPS[kind])
-        if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
-            raise error
-        return self.damage(self.path, str(error))
+            raise _explained(self.path, error) from None
 
     @staticmethod
     def damage(path: Path, how: str) -> DamagedFileError:
@@ -327,6 +322,10 @@ class Catalogue:
 
     # Joins
 
+    def look_again(self, numbers: Iterable[int]) -> None:
+        """As if no joins had been looked for of these; those that are stored stay."""
+        self._do_many("UPDATE fragments SET joined = NULL WHERE number = ?", [(number,) for number in numbers])
+
     def put_joins(self, joins: Iterable[tuple[int, int, PairMatch]], when: str) -> None:
         """Store joins under the numbers of their fragments."""
         rows = [(a, b, when, match.score, json.dumps(match_as_json(match))) for a, b, match in joins]
@@ -336,7 +335,7 @@ class Catalogue:
         """Stored joins with a fragment that was added at `since` or later, made at `made` or later; likeliest first."""
         query = (
             "SELECT content FROM joins JOIN fragments a ON a.number = source JOIN fragments b ON b.number = target "
-            "WHERE max(a.added, b.added) >= ? AND made >= ? ORDER BY score DESC, source, target"
+            "WHERE max(a.added, b.added) >= ? AND made >= ? ORDER BY score DESC, a.id, b.id"
         )
         rows = self._do(query, (since, made))
         try:
@@ -350,12 +349,22 @@ class Catalogue:
         self._do("UPDATE fragments SET joined = NULL")
 
     def known_pairs(self, numbers: Iterable[int]) -> set[tuple[int, int]]:
-        """Pairs that have a stored join, of these fragments."""
+        """Pairs that have a stored join, of these fragments; the smaller number first."""
         found: set[tuple[int, int]] = set()
         for number in numbers:
             query = "SELECT source, target FROM joins WHERE source = ? OR target = ?"
-            found |= {(int(a), int(b)) for a, b in self._do(query, (number, number))}
+            found |= {(min(pair), max(pair)) for pair in self._do(query, (number, number))}
         return found
+
+
+def _explained(path: Path, error: sqlite3.Error) -> CollectionError:
+    """The error, with what to do; mistakes of this program stay what they are."""
+    kind = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])  # without what SQLite adds for itself
+    if kind in _NEXT_STEPS:
+        return CollectionError(f"{path} cannot be used ({error}).", _NEXT_STEPS[kind])
+    if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
+        raise error
+    return Catalogue.damage(path, str(error))
 
 
 def now() -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairingnet.archive.catalogue import Catalogue, now
-from pairingnet.archive.folder import Archive
+from pairingnet.archive.folder import Archive, restore_weights
 from pairingnet.archive.seal import restore, seal
 from pairingnet.errors import CollectionError
 
@@ -23,10 +23,10 @@ class Checked:
 
 def check_folder(folder: Path, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
     """Check an archive that may be too damaged to be opened; see `check`."""
-    restored = restore(folder)
+    restored = [what for what in (restore(folder), restore_weights(folder)) if what]
     with Archive(folder) as archive:
         checked = check(archive, rebuild, told)
-    return replace(checked, repaired=(*([restored] if restored else []), *checked.repaired))
+    return replace(checked, repaired=(*restored, *checked.repaired))
 
 
 def check(archive: Archive, rebuild: bool = False, told: Callable[[str], None] = lambda _: None) -> Checked:
@@ -54,8 +54,12 @@ def _drop_broken(archive: Archive) -> list[str]:
     broken = [entry for entry in archive.catalogue.entries() if not archive.store.is_whole(entry.place)]
     archive.store.lengthen(archive.catalogue.ends())  # also where only rows of removed fragments are lost
     if broken:
+        numbers = [entry.number for entry in broken]
         with archive.catalogue.transaction():
-            archive.catalogue.remove_fragments([entry.number for entry in broken], now())
+            # Some of their joins were found by the others asking for them, which only new ones do.
+            others = {number for pair in archive.catalogue.known_pairs(numbers) for number in pair}
+            archive.catalogue.look_again(others)
+            archive.catalogue.remove_fragments(numbers, now())
             archive.catalogue.expect_again({entry.path for entry in broken})
     return [f"{entry.id}: its features are broken; add {entry.path} again" for entry in broken]
 

@@ -22,7 +22,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +56,6 @@ _BANK_MARKS = "bank_marks"  # a fact: the marks of this bank and the one before,
 _BANK_LAST = "bank_last"  # a fact: the highest number of a fragment when this bank was drawn
 _USUAL_LOOSE = "usual_loose"  # a fact: steps, and the bank that was in use
 _SYNC_BLOCK = 512  # fragments
-_OTHER_WEIGHTS = "Get it from a backup: other weights cannot read these features."
 
 
 def init_archive(
@@ -103,6 +102,17 @@ def _refuse_what_is_there(folder: Path) -> None:
         raise CollectionError(f"{folder} is not empty.", "Choose a new folder, so that nothing is lost.")
 
 
+def restore_weights(folder: Path) -> str | None:
+    """Where the weights are damaged and are those that ship, copy them again; what was done, None for nothing."""
+    with closing(Catalogue(folder)) as catalogue:
+        wanted, path = catalogue.facts().get("weights"), folder / _WEIGHTS
+    if (path.is_file() and content_mark(path) == wanted) or content_mark(SHIPPED) != wanted:
+        return None
+    with one_writer(folder, "archive check"), _room_on_disk(folder):
+        write_whole(path, lambda file: _copy(SHIPPED, file))
+    return "copied the weights again, which are those that ship"
+
+
 class Archive:
     """An open archive. Reading needs nothing else; writing happens inside `writing`.
 
@@ -124,7 +134,7 @@ class Archive:
             if not self.weights.is_file() or content_mark(self.weights) != facts["weights"]:
                 raise DamagedFileError(
                     f"{self.weights} is not what the archive was made with ({facts['weights']}).",
-                    f"Copy {SHIPPED} there." if content_mark(SHIPPED) == facts["weights"] else _OTHER_WEIGHTS,
+                    f"Run 'pairingnet archive check {self.folder}'; others than those that ship: from a backup.",
                 )
         except KeyError as error:
             self.close()
@@ -382,7 +392,12 @@ class Archive:
             inside = self.folder.resolve() in path.resolve().parents
             if not inside or not path.is_file() or file_mark(path) != mark:
                 raise DamagedFileError(f"{path} is damaged.", step)
-        included: Ids = np.load(stored / _INCLUDED, allow_pickle=False)
+        try:
+            included: Ids = np.load(stored / _INCLUDED, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            included = np.zeros(0, dtype=np.int64)
+        if included.ndim != 2 or included.shape[1] != 2 or included.dtype != np.int64:
+            raise DamagedFileError(f"{stored / _INCLUDED} is no list of fragments.", step)
         return included
 
     def _forget_index(self) -> None:
@@ -440,7 +455,8 @@ class Archive:
 
     def _stored(self) -> Path | None:
         """The folder of the newest index that was stored whole."""
-        found = sorted(path for path in (self.folder / "index").glob("[0-9]*") if (path / _MARKS).is_file())
+        folders = (self.folder / "index").glob("[0-9]*")
+        found = sorted(path for path in folders if path.name.isdecimal() and (path / _MARKS).is_file())
         return found[-1] if found else None
 
 

@@ -151,4 +151,9 @@ def _ask(reader: _Reader, numbers: list[int]) -> list[tuple[int, list[int]]]:
 
 def _match(reader: _Reader, pairs: list[tuple[int, int]]) -> list[PairMatch]:
     method = _archive(reader)[0].method
-    return [method.match(_features(reader, a), _features(reader, b)) for a, b in pairs]
+    found: list[PairMatch] = []
+    for pair in pairs:
+        # By their ids: a fragment that comes again gets another number, and its joins shall stay the same.
+        source, target = sorted((_features(reader, number) for number in pair), key=lambda each: each.id)
+        found.append(method.match(source, target))
+    return found

@@ -19,13 +19,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pairingnet.archive.catalogue import FILE_NAME, Catalogue, now
+from pairingnet.archive.catalogue import COPIES, FILE_NAME, Catalogue, now
 from pairingnet.errors import CollectionError, DamagedFileError
 from pairingnet.io.files import read_json, write_json
 from pairingnet.io.lock import one_writer
 
 MOST = 100_000_000
-_SEAL, _COPIES, _DAMAGED = "seal.json", "copies", "archive.damaged.sqlite"
+_SEAL, _DAMAGED = "seal.json", "archive.damaged.sqlite"
 _BLOCK = 1 << 20
 
 
@@ -48,9 +48,12 @@ def file_mark(path: Path) -> str:
     return f"{size}-{mark:08x}"
 
 
-def check_seal(folder: Path) -> None:
-    """Refuse a catalogue that is not what was written. Others may be changing it meanwhile."""
+def check_seal(folder: Path, thorough: bool = False) -> None:
+    """Refuse a catalogue that is not what was written; a large one only if `thorough`. Others may be changing it
+    meanwhile."""
     path, seal = folder / FILE_NAME, _read(folder)
+    if path.stat().st_size > MOST and not thorough:
+        return
     while seal.catalogue is not None:
         if file_mark(path) == seal.catalogue:
             return
@@ -58,23 +61,28 @@ def check_seal(folder: Path) -> None:
         if then == seal:
             raise Catalogue.damage(path, "its checksum is another one")
         seal = then
-    if path.stat().st_size <= MOST:
-        with closing(Catalogue(folder)) as catalogue:
-            broken = catalogue.broken()
-        if broken:
-            raise Catalogue.damage(path, broken[0])
+    with closing(Catalogue(folder)) as catalogue:
+        broken = catalogue.broken()
+    if broken:
+        raise Catalogue.damage(path, broken[0])
 
 
 @contextmanager
 def broken_seal(folder: Path) -> Iterator[None]:
-    """The catalogue may be changed within; sealed and copied when this ends, however it ends, unless it is killed."""
+    """The catalogue may be changed within; sealed and copied when this ends, unless it is killed or finds damage."""
+    check_seal(folder)  # nothing that is damaged is ever sealed
     before = _read(folder)
     _write(folder, Seal(None, before.copy, before.number, before.made))
+    is_whole = True
     try:
         yield
+    except DamagedFileError:
+        is_whole = False
+        raise
     finally:
         with suppress(OSError):  # such as a full disk: then there is no seal, which is no damage
-            seal(folder)
+            if is_whole:
+                seal(folder)
 
 
 def seal(folder: Path, thorough: bool = False) -> bool:
@@ -92,7 +100,7 @@ def seal(folder: Path, thorough: bool = False) -> bool:
     after = Seal(mark, mark, before.number + 1, now())
     _copied(path, _copy_path(folder, after))
     _write(folder, after)
-    for old in (folder / _COPIES).iterdir():
+    for old in (folder / COPIES).iterdir():
         if old != _copy_path(folder, after):
             old.unlink(missing_ok=True)
     return True
@@ -101,12 +109,12 @@ def seal(folder: Path, thorough: bool = False) -> bool:
 def restore(folder: Path) -> str | None:
     """Where the catalogue is damaged, bring back its copy; what a person should know, None where all was well."""
     path = folder / FILE_NAME
-    if not path.exists() and not (folder / _COPIES).is_dir():
+    if not path.exists() and not (folder / COPIES).is_dir():
         return None  # no archive at all: opening it says so
     with one_writer(folder, "archive check"):
         if path.exists():
             try:
-                check_seal(folder)
+                check_seal(folder, thorough=True)
                 return None
             except DamagedFileError:
                 pass
@@ -114,7 +122,7 @@ def restore(folder: Path) -> str | None:
         if kept is None:
             raise CollectionError(f"{path} is damaged, and there is no copy of it.", "Get it from a backup.")
         if path.exists():
-            path.replace(folder / _DAMAGED)
+            _copied(path, folder / _DAMAGED)
         (folder / f"{FILE_NAME}-journal").unlink(missing_ok=True)  # it is of the damaged one
         _copied(kept, path)
         made = _read(folder).made
@@ -126,7 +134,7 @@ def restore(folder: Path) -> str | None:
 def _newest_copy(folder: Path) -> Path | None:
     """A copy that is whole."""
     seal = _read(folder)
-    for path in sorted((folder / _COPIES).glob("[0-9]*.sqlite"), key=lambda each: each.stat().st_mtime_ns)[::-1]:
+    for path in sorted((folder / COPIES).glob("[0-9]*.sqlite"), key=lambda each: each.stat().st_mtime_ns)[::-1]:
         try:
             if path == _copy_path(folder, seal) and file_mark(path) == seal.copy:
                 return path
@@ -149,7 +157,7 @@ def _copied(source: Path, path: Path) -> None:
 
 
 def _copy_path(folder: Path, seal: Seal) -> Path:
-    return folder / _COPIES / f"{seal.number}.sqlite"
+    return folder / COPIES / f"{seal.number}.sqlite"
 
 
 def _read(folder: Path) -> Seal:

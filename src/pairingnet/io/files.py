@@ -37,6 +37,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(beside)
         beside.replace(path)
+    except OSError as error:
+        if error.filename not in (None, str(beside)):
+            raise  # it is about another file
+        raise _named(path, error) from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -129,9 +133,14 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
             while data:
                 data = data[file.write(data) :]
             os.fsync(file.fileno())
-        except OSError:  # such as a full disk
+        except OSError as error:  # such as a full disk
             file.truncate(before)
-            raise
+            raise _named(path, error) from error
+
+
+def _named(path: Path, error: OSError) -> OSError:
+    """The error, with the file that it is about: what writes into an open file does not know its name."""
+    return OSError(error.errno or 0, error.strerror or str(error), str(path))
 
 
 class _NotWholeError(Exception):
