@@ -131,6 +131,7 @@ def test_stats_refuses_what_is_no_figure(torn: object, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     from pairingnet.io.collection import Collection
 

@@ -155,6 +155,7 @@ def test_search_and_export(solved: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_people_have_the_last_word(scans: Path, solved: Path, tmp_path: Path) -> None:
     again = tmp_path / "run"
     shutil.copytree(solved, again, copy_function=shutil.copy2)
