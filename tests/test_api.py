@@ -120,6 +120,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.slow
 def test_a_forked_pool_works_after_a_call(tmp_path: Any) -> None:
     """With as many threads as libraries like to start: those that were started are missing after a fork."""
     script = tmp_path / "script.py"

@@ -600,6 +600,8 @@ def test_a_full_disk_is_said_and_costs_nothing(
         assert check(archive) == Checked(10, (), ())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_killed_adds_lose_nothing_they_told_of() -> None:
     """A handful of what `benchmarks/kills.py` does hundreds of times."""
     if not hasattr(os, "fork"):
@@ -666,6 +668,8 @@ def test_other_weights_are_refused(empty: Path) -> None:
         Archive(empty)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_an_archive_from_the_command_line(tmp_path: Path) -> None:
     """A torn picture in two deliveries, with the weights that ship: its joins are those that a search of all finds."""
     names = pieces_of("spices")

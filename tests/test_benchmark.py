@@ -259,6 +259,7 @@ def test_other_settings_are_refused_by_name(torn: Collection, tmp_path: Path) ->
         ask(torn, MethodEntrant(Pairs(torn), torn), tmp_path, replace(EXACT, sample_queries=4, seed=1))
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on(torn: Collection, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pairingnet", "benchmark", str(torn.folder), str(tmp_path)]
     command += ["--methods", "rule_based", "--limit", "none", "--json"]
@@ -357,6 +358,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "paper.pt", folder / "jigsaw.safetensors"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_all_methods_in_one_table(few: Collection, weights: tuple[Path, Path], tmp_path: Path) -> None:
     paper, jigsaw = weights
     command = [sys.executable, "-m", "pairingnet", "benchmark", str(few.folder), str(tmp_path)]

@@ -42,6 +42,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert told.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_tear_then_stats(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run("tear", pictures, out, "--seed", 5, "--wear", "light", "--drop", 0.1, *SMALL)
@@ -129,6 +130,8 @@ def test_stats_refuses_what_is_no_figure(torn: object, tmp_path: Path) -> None:
     assert result.returncode == 2 and ".png" in result.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     from pairingnet.io.collection import Collection
 
@@ -153,6 +156,7 @@ def test_training_stops_and_goes_on(torn: object, tmp_path: Path) -> None:
     assert result.returncode == 2 and "fusions" in result.stderr
 
 
+@pytest.mark.slow
 def test_training_on_a_part_watches_its_validation_part(torn: object, tmp_path: Path) -> None:
     from pairingnet.io.collection import Collection, write_collection
 
@@ -168,6 +172,7 @@ def test_training_on_a_part_watches_its_validation_part(torn: object, tmp_path: 
     assert result.returncode == 2 and "It has: train, val" in result.stderr
 
 
+@pytest.mark.slow
 def test_interrupted_training_keeps_every_step(torn: object, tmp_path: Path) -> None:
     from pairingnet.io.collection import Collection
     from pairingnet.train.checkpoints import read_checkpoint

@@ -151,6 +151,8 @@ def command(*arguments: object) -> list[str]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_tearing_on_a_cluster_gives_the_same_bytes(cluster: Cluster, tmp_path: Path) -> None:
     options = ("--seed", 1, "--set", "longest=500", "--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40")
     for out, engine in (("here", "local"), ("there", "ray")):
@@ -164,6 +166,8 @@ def test_tearing_on_a_cluster_gives_the_same_bytes(cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_training_on_a_cluster_survives_a_killed_process(cluster: Cluster, tmp_path: Path) -> None:
     small = ("--set", "longest=500", "--set", "h_min=60", "--set", "w_min=60", "--set", "d_min=40")
     torn, here, there = (tmp_path / name for name in ("torn", "here", "there"))
@@ -188,6 +192,8 @@ def steps_of(folder: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_worker_and_a_node_are_killed_and_the_joins_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
     scans = tmp_path / "scans"
     scans.mkdir()
@@ -252,6 +258,7 @@ def test_a_script_is_not_run_again_by_its_processes(script: str, piped: bool, sa
     assert (told.returncode, told.stdout, told.stderr) == (0, says, "")
 
 
+@pytest.mark.slow
 def test_a_script_solves_without_a_guard(tmp_path: Path) -> None:
     scans = tmp_path / "scans"
     scans.mkdir()

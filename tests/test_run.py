@@ -190,6 +190,8 @@ def test_exports_know_the_resolution(
     for name, pixels in zip(("width", "height"), box, strict=True):
         size = str(drawing.get(name))
         assert size.endswith("mm") and float(size[:-2]) == pytest.approx(pixels / 300 * 25.4, abs=0.01)
+    # A drawing is as large as the picture: nothing but the pieces is in it.
+    assert box == pytest.approx(read_image(made["png"]).size, abs=3)
     first, *others = sheet.fragments
     mixed = replace(sheet, fragments=(replace(first, dpi=400.0), *others))
     assert read_image(export("png", assembly, joins, mixed, tmp_path / "mixed")[0]).dpi is None

@@ -65,6 +65,7 @@ def test_the_second_run_has_nothing_to_do(scans: Path, solved: Path) -> None:
     assert told["news"] is False and (solved / "joins.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues(scans: Path, solved: Path, tmp_path: Path) -> None:
     """Half of the poses and some features are missing: only they are made, and the result is the same."""
     again = tmp_path / "run"
@@ -81,6 +82,7 @@ def test_a_killed_run_continues(scans: Path, solved: Path, tmp_path: Path) -> No
     assert all((solved / name).read_bytes() == (again / name).read_bytes() for name in answer)
 
 
+@pytest.mark.slow
 def test_scans_that_are_added_are_all_that_is_matched(scans: Path, solved: Path, tmp_path: Path) -> None:
     more, again = tmp_path / "scans", tmp_path / "run"
     shutil.copytree(scans, more, copy_function=shutil.copy2)
@@ -108,6 +110,7 @@ def test_one_process_solves_a_folder_that_grows(tmp_path: Path) -> None:
     assert len(read_joins(tmp_path / "run" / "joins.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_a_first_filter_leaves_pairs_out(tmp_path: Path) -> None:
     """With vectors of the paper's network; a run with it is not continued without it."""
     from pairingnet.config import PaperSettings
@@ -154,6 +157,8 @@ def test_search_and_export(solved: Path) -> None:
     assert run("export", solved, "-f", "docx").returncode == 2
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_people_have_the_last_word(scans: Path, solved: Path, tmp_path: Path) -> None:
     again = tmp_path / "run"
     shutil.copytree(solved, again, copy_function=shutil.copy2)

@@ -221,6 +221,8 @@ def test_known_neighbours_are_no_negatives(torn: Collection) -> None:
 
 
 @pytest.mark.parametrize("step", ["matching", "searching"])
+@pytest.mark.slow
+@pytest.mark.timeout(700)
 def test_two_processes_are_one_with_the_whole_batch(torn: Collection, tmp_path: Path, step: str) -> None:
     train(matching(torn) if step == "matching" else searching(torn), SETTINGS, tmp_path / "one")
     script = (

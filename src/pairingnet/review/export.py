@@ -168,19 +168,20 @@ def _openraster(layers: Layers, dpi: float | None) -> bytes:
 def _svg(group: Group, fragment: LoadFragment, dpi: float | None, links: Mapping[str, str]) -> str:
     """Each piece as it is, with the transform that puts it in place; embedded, or linked where there is a link."""
     images = []
-    corners: list[Points] = []
+    edges: list[Points] = []
     for name, pose in group.poses.items():
         piece = fragment(name)
         height, width = piece.alpha.shape
-        corners.append(pose.apply([[0, 0], [width, 0], [width, height], [0, height]]))
+        edges.append(pose.apply(piece.contour) + 0.5)
         source = links.get(name) or _data_uri(piece.rgba)
         a, b, c, d, e, f = _svg_matrix(pose)
         images.append(
             f' <image id="{escape(printable(name))}" width="{width}" height="{height}" '
             f'transform="matrix({a:.6f} {b:.6f} {c:.6f} {d:.6f} {e:.3f} {f:.3f})" href="{source}"/>'
         )
-    points = np.vstack(corners)
-    (left, top), (right, bottom) = np.floor(points.min(axis=0)), np.ceil(points.max(axis=0))
+    points = np.vstack(edges)
+    # Soft edges reach a little beyond the contours.
+    (left, top), (right, bottom) = np.floor(points.min(axis=0)) - 2, np.ceil(points.max(axis=0)) + 2
     box = f"{left:.0f} {top:.0f} {right - left:.0f} {bottom - top:.0f}"
     size = ""
     if dpi is not None:

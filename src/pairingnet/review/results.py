@@ -50,7 +50,7 @@ def title_of(collection: Collection) -> str:
     scans = sorted({record.origin for record in collection.fragments})
     if not scans:
         return "No fragments"
-    named = scans[0] if len(scans) == 1 else f"{counted(len(scans), 'scan')} ({scans[0]} to {scans[-1]})"
+    named = " and ".join(scans) if len(scans) < 3 else f"{counted(len(scans), 'scan')} ({scans[0]} to {scans[-1]})"
     return f"{counted(len(collection), 'fragment')} of {named}"
 
 
