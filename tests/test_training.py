@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pairingnet.cli.training import train_app
 from pairingnet.config import PaperSettings, TrainSettings
