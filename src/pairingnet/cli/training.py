@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -380,15 +381,25 @@ def evaluate(
         torch.set_num_threads(threads)
     chosen = read_collection(collection)
     chosen = chosen if part is None else chosen.part(part)
+    searches = True
     if model.suffix == ".safetensors":
         answers = ask(chosen, RingEntrant(chosen, model, out, jobs=0), out)
     else:
-        network = network_of(read_checkpoint(model)).to(choose_device(device))
+        checkpoint = read_checkpoint(model)
+        network = network_of(checkpoint).to(choose_device(device))
         answers = predict(chosen, PaperMethod(network, weights=content_mark(model)), out)
+        searches = checkpoint.task != "matching"
     rows = scores.score(chosen, answers)
+    if not searches:
+        print("This is a checkpoint of step 1: search is not trained, and not scored.", file=sys.stderr)
+        rows = [replace(row, values={n: x for n, x in row.values.items() if not _of_search(n)}) for row in rows]
     for name, text in (("md", scores.as_markdown), ("csv", scores.as_csv), ("json", scores.as_json)):
         (out / f"scores.{name}").write_text(text(rows) + "\n", encoding="utf-8")
     print(scores.as_json(rows) if as_json else scores.as_markdown(rows))
+
+
+def _of_search(metric: str) -> bool:
+    return metric.startswith(("R@", "NDCG@"))
 
 
 def ablate(
