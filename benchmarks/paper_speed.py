@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -80,14 +81,8 @@ def _training(data: PairData) -> Sequence[tuple[str, str, str, str]]:
 @contextmanager
 def _without_loops() -> Iterator[None]:
     """The plain torch that the compiled loops replace."""
-    before = paper.quick_on
-    try:
-        for module in (paper, losses):
-            module.quick_on = lambda _: False
+    with patch.object(paper, "quick_on", lambda _: False), patch.object(losses, "quick_on", lambda _: False):
         yield
-    finally:
-        for module in (paper, losses):
-            module.quick_on = before
 
 
 def _searching() -> Sequence[tuple[str, str, str, str]]:

@@ -71,7 +71,7 @@ def test_the_loss_of_a_pair(sharp: float, gamma: float) -> None:
     for kind in (torch.float64, torch.float32):
         a, b = source.to(kind).requires_grad_(), target.to(kind).requires_grad_()
         loss = pair_loss(a, b, rows, columns, 0.55, gamma)
-        (3 * loss).backward()
+        (3 * loss).backward()  # type: ignore[no-untyped-call]
         assert a.grad is not None and b.grad is not None
         told.append((loss.detach(), a.grad, b.grad, type(loss.grad_fn).__name__))
     assert "PairLoss" in told[1][3] and "PairLoss" not in told[0][3]

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from pairingnet.cli.training import train_app
+from pairingnet.cli.training import evaluate, train_app
 from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
@@ -121,6 +120,10 @@ def test_the_commands_store_a_training_and_go_on_with_it(torn: Collection, tmp_p
     told = run("matching", torn.folder, tmp_path / "there", "--resume-from", state, "--json", *options)
     assert told.exit_code == 0 and json.loads(told.output)["steps"] == 2
     assert len(losses(tmp_path / "there")) == 2
+    # Step 1 has no search: what its untrained encoder would find is not scored.
+    evaluate(torn.folder, tmp_path / "there" / "checkpoint.pt", tmp_path / "answers")
+    rows = json.loads((tmp_path / "answers" / "scores.json").read_text())
+    assert rows[0]["RR"] >= 0 and not any(name.startswith(("R@", "NDCG@")) for name in rows[0])
     nothing = run("export", tmp_path / "here")
     assert isinstance(nothing.exception, SettingsError)
 

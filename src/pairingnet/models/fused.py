@@ -391,7 +391,8 @@ def sums_of_exponentials(scores: Any, of_rows: Any, of_columns: Any) -> None:
 def similar(scores: Any, of_rows: Any, of_columns: Any, least: float) -> Any:
     """Rows and columns of the entries whose similarity's logarithm is at least `least`."""
     n, m = scores.shape
-    rows, columns = [np.int64(0) for _ in range(0)], [np.int64(0) for _ in range(0)]
+    rows: Any = [np.int64(0) for _ in range(0)]
+    columns: Any = [np.int64(0) for _ in range(0)]
     for i in range(n):
         row, limit = scores[i], np.float32(least) + of_rows[i]
         best = np.float32(-np.inf)

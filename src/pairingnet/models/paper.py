@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,7 +164,7 @@ class TextureEncoding(nn.Module):
     def forward(self, texture: Tensor) -> Tensor:
         weight = self.convs[0][0].weight  # type: ignore[index]
         if self.training and texture.shape[1] <= LARGEST and quick_on(weight):
-            return pooled_texture(texture, *self.convs)  # type: ignore[arg-type]
+            return pooled_texture(texture, *self.convs)
         values = texture.permute(0, 3, 1, 2).to(weight.dtype) / 255
         return torch.as_tensor(self.convs(values.contiguous(memory_format=torch.channels_last))).mean(dim=(2, 3))
 
@@ -225,9 +225,10 @@ class ResGCN(nn.Module):
     def _quickly(self, x: Tensor, rings: Rings) -> Tensor:
         """The same, for training on a processor."""
         norms: list[Any] = list(self.norms)
+        attentions: list[Any] = list(self.attentions)
         layers = [
             (norm.weight, norm.bias, attention.project.weight, attention.score.weight, attention.bias)
-            for norm, attention in zip(norms, cast(list[Any], list(self.attentions)), strict=True)
+            for norm, attention in zip(norms, attentions, strict=True)
         ]
         kept, scale = kept_by_dropout(x, self.dropout, len(layers))
         x, seen = graph_network(x, rings.lengths, self.reach, layers, kept, scale, norms[0].eps)

@@ -300,7 +300,8 @@ class _Texture(torch.autograd.Function):
             to_bias += to_shown.sum(dim=0)
             first += points
         del ctx.blocks, ctx.memory, ctx.average
-        to_second = torch.einsum("qk,qio->oik", of_kernel, to_products).unflatten(2, (3, 3))
+        to_second = torch.einsum("qk,qio->oik", of_kernel, to_products)
+        to_second = to_second.reshape(*to_second.shape[:2], 3, 3)
         return None, to_weight, to_bias, to_second, to_scale, to_shift, None
 
 

@@ -29,6 +29,7 @@ class FrozenFeatures:
         self.network, self.data = network, data
         self._folder = None if folder is None else folder / f"{_mark(network, data):08x}"
         self._kept: dict[str, NDArray[np.float16]] = {}
+        self._lengths: dict[str, int] = {}
 
     def of(self, names: Sequence[str]) -> LocalFeatures:
         """Features of fragments, one after the other."""
@@ -41,8 +42,14 @@ class FrozenFeatures:
         if joined.shape[1] == settings.width:  # one branch alone
             contour, texture = (joined, None) if settings.branches == "contour" else (None, joined)
             return LocalFeatures(rings, contour, texture, joined[:, :0], None)
-        contour, texture = joined.split(settings.width, dim=1)
+        contour, texture = joined[:, : settings.width], joined[:, settings.width :]
         return LocalFeatures(rings, contour, texture, joined[:, :0], None)
+
+    def length(self, name: str) -> int:
+        """Contour points of a fragment."""
+        if name not in self._lengths:
+            self._lengths[name] = len(self._one(name))
+        return self._lengths[name]
 
     def _one(self, name: str) -> NDArray[np.float16]:
         if self._folder is None:
@@ -52,7 +59,7 @@ class FrozenFeatures:
         path = self._folder / f"{name}.npy"
         if not path.is_file():
             write_array(path, self._made(name))
-        return np.asarray(np.load(path, allow_pickle=False))
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
     def _made(self, name: str) -> NDArray[np.float16]:
         self.network.matching.eval()

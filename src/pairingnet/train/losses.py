@@ -66,13 +66,11 @@ class _PairLoss(torch.autograd.Function):
         to_source, to_target = torch.zeros_like(source), torch.zeros_like(target)
         to_source.index_add_(0, i, 2 * slope[:, None] * target[j])
         to_target.index_add_(0, j, 2 * slope[:, None] * source[i])
-        which, place = i.unique(return_inverse=True)
-        weight = slope.new_zeros(len(which)).index_add_(0, place, slope)
+        which, weight = _summed(i, slope)
         shares = (scores[which] - of_rows[which, None]).exp_().mul_(weight[:, None])
         to_source[which] -= shares @ target
         to_target -= shares.T @ source[which]
-        which, place = j.unique(return_inverse=True)
-        weight = slope.new_zeros(len(which)).index_add_(0, place, slope)
+        which, weight = _summed(j, slope)
         shares = (scores[:, which] - of_columns[which]).exp_().mul_(weight)
         to_source -= shares @ target[which]
         to_target[which] -= shares.T @ source
@@ -83,6 +81,12 @@ class _PairLoss(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         to_source, to_target = ctx.saved_tensors
         return gradients[0] * to_source, gradients[0] * to_target, None, None, None, None
+
+
+def _summed(index: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The different numbers in index, and the sum of the values at each."""
+    which, place = np.unique(index.numpy(), return_inverse=True)
+    return torch.from_numpy(which), values.new_zeros(len(which)).index_add_(0, torch.from_numpy(place), values)
 
 
 def info_nce(queries: Tensor, answers: Tensor, known: Tensor, temperature: float) -> Tensor:

@@ -89,15 +89,20 @@ class SearchingTask:
     def backward(self, piece: Sequence[int]) -> tuple[float, float]:
         pairs = [self.data.pairs[number] for number in piece]
         names = [name for pair in pairs for name in (pair.source, pair.target)]
-        chunks = list(range(0, len(names), _CHUNK))[self._rank :: self._processes]
-        features = {first: self._joined(names[first : first + _CHUNK]) for first in chunks}
-        vectors = torch.zeros(len(names), self.network.settings.search_width, device=self.data.device)
+        # Each fragment once, and those of like length together: a chunk is as long as its longest.
+        each = sorted(dict.fromkeys(names), key=lambda name: (self._frozen.length(name), name))
+        number = {name: i for i, name in enumerate(each)}
+        place = torch.tensor([number[name] for name in names], device=self.data.device)
+        chunks = list(range(0, len(each), _CHUNK))[self._rank :: self._processes]
+        features = {first: self._joined(each[first : first + _CHUNK]) for first in chunks}
+        vectors = torch.zeros(len(each), self.network.settings.search_width, device=self.data.device)
         with torch.no_grad():
             for first, chunk in features.items():
                 vectors[first : first + _CHUNK] = self._vectors(chunk)
         sum_over_processes([vectors])
         vectors.requires_grad_()
-        loss = info_nce(vectors[0::2], vectors[1::2], self._known(names), self.settings.temperature)
+        queries, answers = vectors[place[0::2]], vectors[place[1::2]]
+        loss = info_nce(queries, answers, self._known(names), self.settings.temperature)
         loss.backward()  # type: ignore[no-untyped-call]
         assert vectors.grad is not None
         for first, chunk in features.items():
