@@ -183,7 +183,7 @@ def test_a_colour_chart_is_recognised_and_a_cut_document_is_not(rng: np.random.G
     scan[270:390:12, 80:280] = (40, 40, 40)
     found = prepare_image(Image(scan), "sheet")
     assert [f.notes for f in found.left_out] == [("colour chart",)]
-    assert [f.id for f in found.fragments] == ["sheet#2"]
+    assert [f.id for f in found.fragments] == ["sheet#1"]
 
 
 def test_dirt_is_dropped_and_counted(pieces: list[Fragment], rng: np.random.Generator) -> None:

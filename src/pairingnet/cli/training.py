@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options, seconds_in
-from pairingnet.cli.model_files import any_model, paper_checkpoint
+from pairingnet.cli.model_files import any_model, paper_checkpoint, searches
 from pairingnet.config import (
     CandidateSettings,
     JigsawSettings,

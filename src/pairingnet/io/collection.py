@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,16 @@ class Collection:
 
     def only(self, ids: Iterable[str]) -> Collection:
         """Some of the fragments, without pairs."""
-        return replace(self, fragments=tuple(self.by_id[name] for name in ids), pairs=())
+        return replace(self, fragments=tuple(self[name] for name in ids), pairs=())
+
+    def __getitem__(self, fragment_id: str) -> FragmentRecord:
+        """One fragment's line; refuse an id that it does not have."""
+        record = self.by_id.get(fragment_id)
+        if record is None:
+            near = get_close_matches(fragment_id, self.by_id, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"Its {len(self)} fragments are listed in {FILE_NAME}."
+            raise CollectionError(f"There is no fragment '{fragment_id}' in {self.folder}.", hint)
+        return record
 
     @cached_property
     def mark(self) -> str:
@@ -83,8 +93,8 @@ class Collection:
 
     def target_from_source(self, pair: TruePair) -> Rigid2D:
         """The true transform of a pair."""
-        canvas_from_source = self.by_id[pair.source].canvas_from_fragment
-        canvas_from_target = self.by_id[pair.target].canvas_from_fragment
+        canvas_from_source = self[pair.source].canvas_from_fragment
+        canvas_from_target = self[pair.target].canvas_from_fragment
         if canvas_from_source is None or canvas_from_target is None:
             raise CollectionError(
                 f"{self.folder} does not say where '{pair.source}' and '{pair.target}' lie.",
@@ -95,7 +105,7 @@ class Collection:
     def lies(self, source: str, target: str) -> Rigid2D | None:
         """target_from_source of any two fragments, neighbours or not; None: they are of different pictures, or nobody
         knows."""
-        one, other = self.by_id[source], self.by_id[target]
+        one, other = self[source], self[target]
         if one.source != other.source or one.canvas_from_fragment is None or other.canvas_from_fragment is None:
             return None
         return other.canvas_from_fragment.inverse() @ one.canvas_from_fragment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -108,7 +107,7 @@ class RingMethod:
         self.model, self.step_px, self.settings = model, step_px, settings or RingMatchSettings()
         self.device = next(model.network.parameters()).device
         self._dtype = exact_type(self.device)
-        self.network, self.verifier = deepcopy(model.network).to(self._dtype), model.verifier
+        self.network, self.verifier = model.exact_network, model.verifier
         self.scale = _SCALE
 
     def describe(self) -> dict[str, Any]:
@@ -120,8 +119,8 @@ class RingMethod:
         """Features of fragments, one at a time; they do not depend on each other."""
         for fragment in fragments:
             strip = unroll(fragment, self.step_px, self.network.settings.texture)
-            views = pack_strips([strip, strip], (QUERY, KEY), self.device, self._dtype)
             with torch.inference_mode(), one_thread():
+                views = pack_strips([strip, strip], (QUERY, KEY), self.device, self._dtype)
                 both = on_grid(self.network(views)).cpu().numpy()
             queries, keys = both[: len(strip)], both[len(strip) :]
             side = Side(strip, queries, keys, prior=self._prior(queries, keys))

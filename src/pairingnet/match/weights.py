@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
 from pairingnet.io.resume import content_mark
 from pairingnet.match.verify import Verifier
-from pairingnet.models.device import choose_device
+from pairingnet.models.device import choose_device, exact_type
 from pairingnet.models.ring import RingNet, on_grid
 from pairingnet.settings import as_dict, with_values
 
@@ -38,6 +40,12 @@ class RingModel:
     verifier: Verifier
     bank: Bank = field(default_factory=dict)
     mark: str = ""
+
+    @cached_property
+    def exact_network(self) -> RingNet:
+        """The network with as many digits as results that are rounded to a grid want."""
+        dtype = exact_type(next(self.network.parameters()).device)
+        return deepcopy(self.network).to(dtype).eval()
 
 
 def save_model(path: Path, model: RingModel, story: Mapping[str, str]) -> None:

@@ -42,10 +42,11 @@ def one_thread() -> Iterator[None]:
     The networks of one fragment or one pair are small: a second thread costs more than it brings (many times more on
     a busy machine), and a process that forks after torch has started threads hangs. Pairs run in parallel instead.
     """
+    threads = torch.get_num_threads()  # in a thread that has just begun, torch tells MKL only when it is asked
     with _OneThread.lock:
         if _OneThread.callers == 0:
-            _OneThread.before = torch.get_num_threads()
-            if _OneThread.before != 1:
+            _OneThread.before = threads
+            if threads != 1:
                 torch.set_num_threads(1)
         _OneThread.callers += 1
     try:

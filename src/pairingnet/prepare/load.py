@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pairingnet.errors import CollectionError
-from pairingnet.io.collection import FILE_NAME, Collection
+from pairingnet.io.collection import Collection
 from pairingnet.io.images import read_image
 from pairingnet.prepare.contour import trace_contour
 from pairingnet.types import Fragment
@@ -13,12 +13,7 @@ from pairingnet.types import Fragment
 
 def load_fragment(collection: Collection, fragment_id: str) -> Fragment:
     """Read one fragment's image and trace its contour."""
-    record = collection.by_id.get(fragment_id)
-    if record is None:
-        raise CollectionError(
-            f"There is no fragment '{fragment_id}' in {collection.folder}.",
-            f"Its {len(collection)} fragments are listed in {FILE_NAME}.",
-        )
+    record = collection[fragment_id]
     path = collection.folder / record.image
     image = read_image(path)
     if image.alpha is None:

@@ -1,7 +1,7 @@
 """A scan -> its fragments: one photographed piece, or a flatbed sheet with many.
 
-Pieces are numbered in reading order (`sheet#1`, `sheet#2` ...); numbers count everything that was found, so
-leaving something out does not change the others. A picture with one piece gives it its own name and its whole
+Pieces are numbered in reading order (`sheet#1`, `sheet#2` ...), rulers and colour charts for themselves (`sheet#x1`);
+leaving a piece out does not change the others' numbers. A picture with one piece gives it its own name and its whole
 frame, so that a pixel of the fragment is the same pixel of the picture.
 """
 
@@ -72,14 +72,14 @@ def _prepared(image: Image, name: str, settings: PrepareSettings, keep_frame: bo
         )
     alone, masked = len(found) == 1, has_mask(image, settings)
     kept, left_out, remarks = [], [], []
-    for number, component in enumerate(found, start=1):
+    for component in found:
         # The only piece of a picture keeps the picture's frame: its pixels keep their coordinates.
         whole = alone and keep_frame
         window = _Window(0, 0, *image.size) if whole else component.window(settings.margin)
-        fragment = _cut_out(pixels, alpha, component, window, name if alone else f"{name}#{number}", image)
+        fragment = _cut_out(pixels, alpha, component, window, name if alone else f"{name}#{len(kept) + 1}", image)
         reason = sheet_object(fragment) if settings.sheet_objects and not alone else ""
         if reason:
-            left_out.append(replace(fragment, notes=(reason,)))
+            left_out.append(replace(fragment, id=f"{name}#x{len(left_out) + 1}", notes=(reason,)))
             continue
         kept.append(fragment)
         if parts_at_necks(fragment.alpha) > 1 or looks_like_two(fragment):

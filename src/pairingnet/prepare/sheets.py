@@ -58,8 +58,22 @@ def _tile(fragment: Fragment, scale: float, tile_px: int) -> Pixels:
     h, w = small.shape[:2]
     top, left = (tile_px - h) // 2, (tile_px - w) // 2
     tile[top : top + h, left : left + w] = small
-    _write(tile, fragment.id, (4, tile_px + 10))
+    _write(tile, _shortened(fragment.id, tile_px - 8), (4, tile_px + 10))
     return tile
+
+
+def _shortened(text: str, width_px: int) -> str:
+    """As much of a name as there is room for: its end, where the number is, and as much of its beginning."""
+    short, kept = text, len(text)
+    while kept > 3 and _size(short)[0] > width_px:
+        kept -= 1
+        short = f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
+    return short
+
+
+def _size(text: str) -> tuple[int, int]:
+    (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
+    return width, height
 
 
 def _write(view: Pixels, text: str, at: tuple[int, int]) -> None:

@@ -205,7 +205,6 @@ def background_levels(points: Features, background: Features, scale: float) -> F
     levels = np.empty(len(points), dtype=np.float32)
     asking, others = (torch.from_numpy(np.ascontiguousarray(each)) for each in (points, background))
     with torch.inference_mode(), one_thread():  # numpy would take all cores for blocks that are too small to share
-        torch.get_num_threads()  # in a thread that has just begun, torch tells MKL only when it is asked
         for first in range(0, len(points), _ROWS):
             similarity = (asking[first : first + _ROWS] @ others.T).numpy()
             levels[first : first + _ROWS] = scale * np.partition(similarity, place, axis=1)[:, place]
