@@ -71,7 +71,9 @@ def _prepared(image: Image, name: str, settings: PrepareSettings, keep_frame: bo
             "If it should, give --set tolerance (now measured) or --set min_area, or mask it by hand (PNG, alpha).",
         )
     alone, masked = len(found) == 1, has_mask(image, settings)
-    kept, left_out, remarks = [], [], []
+    kept: list[Fragment] = []
+    left_out: list[Fragment] = []
+    remarks: list[str] = []
     for component in found:
         # The only piece of a picture keeps the picture's frame: its pixels keep their coordinates.
         whole = alone and keep_frame
