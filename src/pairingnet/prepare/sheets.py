@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.geometry import Points
+from pairingnet.io.images import shrunk
 from pairingnet.types import Fragment, Pixels
 
 _PAPER = (236, 236, 232)
@@ -19,10 +20,11 @@ _TINT = (40, 170, 90)
 
 def contact_sheet(fragments: Iterable[Fragment], columns: int = 8, tile_px: int = 180) -> Pixels:
     """Fragments side by side at one common scale, each with its id, as (H, W, 3)."""
-    fragments = list(fragments)
-    largest = max((max(f.alpha.shape) for f in fragments), default=1)
-    scale = min(1.0, (tile_px - 8) / largest)
-    tiles = [_tile(fragment, scale, tile_px) for fragment in fragments]
+    most = tile_px - 8
+    # Each is made small as it comes: all of them in full would not fit into the memory.
+    small = [(fragment.id, max(fragment.alpha.shape), _on_paper(fragment, most)) for fragment in fragments]
+    largest = max((longest for _, longest, _ in small), default=1)
+    tiles = [_tile(name, picture, min(longest, most * longest / largest), tile_px) for name, longest, picture in small]
     columns = min(columns, max(len(tiles), 1))
     blank = np.full((tile_px + 18, tile_px, 3), _PAPER, dtype=np.uint8)
     tiles += [blank] * (-len(tiles) % columns or (0 if tiles else 1))
@@ -51,14 +53,21 @@ def outline_overlay(
     return view
 
 
-def _tile(fragment: Fragment, scale: float, tile_px: int) -> Pixels:
+def _on_paper(fragment: Fragment, most_px: int) -> Pixels:
+    """A fragment as it looks on paper, at most so large."""
+    premultiplied = cv2.multiply(fragment.pixels, cv2.merge([fragment.alpha] * 3), scale=1 / 255)
+    picture = shrunk(np.asarray(premultiplied, dtype=np.uint8), most_px).astype(np.float32)
+    beside = 1 - shrunk(np.ascontiguousarray(fragment.alpha), most_px)[..., None].astype(np.float32) / 255
+    return np.asarray((picture + beside * np.array(_PAPER)).clip(0, 255), dtype=np.uint8)
+
+
+def _tile(name: str, picture: Pixels, longest_px: float, tile_px: int) -> Pixels:
     tile = np.full((tile_px + 18, tile_px, 3), _PAPER, dtype=np.uint8)
-    on_paper = fragment.on_paper(_PAPER)
-    small = np.asarray(cv2.resize(on_paper, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
+    small = shrunk(picture, max(1, round(longest_px)))
     h, w = small.shape[:2]
     top, left = (tile_px - h) // 2, (tile_px - w) // 2
     tile[top : top + h, left : left + w] = small
-    _write(tile, _shortened(fragment.id, tile_px - 8), (4, tile_px + 10))
+    _write(tile, _shortened(name, tile_px - 8), (4, tile_px + 10))
     return tile
 
 
