@@ -67,8 +67,3 @@ def finish(summary: dict[str, Any], lines: list[str], problems: tuple[str, ...],
         for problem in problems:
             print(f"  {printable(problem)}", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def on_stderr(line: str) -> None:
-    """What a person who waits should know, now."""
-    print(line, file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from pairingnet.cli.common import (
     from_file,
     from_options,
     names_in,
-    on_stderr,
+    waits,
 )
 from pairingnet.cli.model_files import paper_checkpoint, ring_weights
 from pairingnet.review.words import counted
@@ -77,7 +77,7 @@ def solve(
         decision_now(word, name) for word, names in (("exclude", exclude), ("include", include)) for name in names or ()
     ]
     workers = choose_engine(engine, jobs)
-    solution = run_solve(scans, run, settings, weights or SHIPPED, workers, device, chosen, said, told=on_stderr)
+    solution = run_solve(scans, run, settings, weights or SHIPPED, workers, device, chosen, said, told=waits)
     groups = solution.assembly.groups
     sure, doubtful = sure_and_doubtful(solution.matches, solution.decisions)
     summary = {
@@ -204,7 +204,7 @@ def decide(
 
     before = read_run(run)
     join = joins_of(run, before.collection, source).get(frozenset((source, target)))
-    solution = note_decision(run, what, source, target, who, told=on_stderr)
+    solution = note_decision(run, what, source, target, who, told=waits)
     changed = changes(before.assembly, solution.assembly)
     groups = [len(group) for group in solution.assembly.groups]
     summary = {"run": str(run), "what": what, "source": source, "target": target, "groups": groups, "changed": changed}
