@@ -31,7 +31,7 @@ _LEAST_BORDER_SHARE = 0.35  # of the border that must be of one colour to be cal
 _OUTLINE_POINTS = 256  # of an outline whose notches are looked at
 _NOTCH = 0.04  # depth of a notch, as a share of the root of the area
 _LEAST_PART = 0.15  # of the area
-_CUT = 0.65  # length of a cut, as a share of the root of the smaller part's area
+_CUT = 0.67  # length of a cut, as a share of the root of the smaller part's area
 _NEARLY_CONVEX, _GAIN = 0.94, 0.055  # solidity of the parts, and how much more that is than the whole's
 _TOUCHES_PX, _TOUCHES = 8, 0.25  # along the picture's edge: px, and as a share of the root of the area
 
