@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -87,7 +87,7 @@ def _in_one_pool(
     job: Callable[[Item], Result], items: dict[int, Item], jobs: int, note: Callable[[int, Result], None]
 ) -> None:
     # Fork and threaded libraries do not mix; a spawned process starts clean.
-    needs_main = b"__main__" in pickle.dumps((job, next(iter(items.values()))))
+    needs_main = b"__main__" in bytes(ForkingPickler.dumps((job, next(iter(items.values())))))
     context = multiprocessing.get_context("spawn") if needs_main else _WithoutMain()
     with _one_thread_each(), ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
         place_of = {pool.submit(job, item): place for place, item in items.items()}
