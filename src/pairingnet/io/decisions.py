@@ -137,7 +137,7 @@ def standing(decisions: Sequence[Decision]) -> Decisions:
         rejected=frozenset(pair for pair, decision in last.items() if decision.what == "reject"),
         locked=_joins(last.values(), "lock"),
         seen=_joins(last.values(), "accept"),
-        words={pair: f"{decision.who}, {decision.when[:10]}" for pair, decision in last.items()},
+        words={pair: f"{said.who}, {said.when[:10]}" for pair, said in last.items() if said.what != "clear"},
     )
 
 
