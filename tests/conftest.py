@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from pairingnet.config import WEAR_LEVELS, TearSettings
 from pairingnet.io.collection import Collection, write_collection
@@ -15,6 +18,15 @@ from pairingnet.prepare.contour import trace_contour
 from pairingnet.prepare.load import load_fragments
 from pairingnet.synth.collect import TearJob, tear_one_picture
 from pairingnet.types import Fragment, Pixels
+
+# A slow or busy machine is no reason to fail, and a check that guards every change tries the same examples each time.
+hypothesis_settings.register_profile(
+    "any machine",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+hypothesis_settings.load_profile("any machine")
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "examples" / "pictures"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,13 +97,13 @@ class Pairs:
 @pytest.fixture(scope="module")
 def few(torn: Collection, tmp_path_factory: pytest.TempPathFactory) -> Collection:
     """Eight fragments as two pictures, stored."""
-    kept = tuple(
-        replace(record, source="one" if i < 4 else "two", image=str(torn.folder / record.image))
-        for i, record in enumerate(torn.fragments[:8])
-    )
+    folder = tmp_path_factory.mktemp("few")
+    (folder / "fragments").mkdir()
+    for record in torn.fragments[:8]:
+        shutil.copy(torn.folder / record.image, folder / record.image)
+    kept = tuple(replace(r, source="one" if i < 4 else "two") for i, r in enumerate(torn.fragments[:8]))
     ids = {record.id for record in kept}
     pairs = tuple(pair for pair in torn.pairs if pair.source in ids and pair.target in ids)
-    folder = tmp_path_factory.mktemp("few")
     collection = replace(torn, folder=folder, fragments=kept, pairs=pairs)
     write_collection(collection)
     return collection
