@@ -244,14 +244,19 @@ def own_formats() -> dict[str, tuple[bytes, Reader]]:
     return {**found, **_weights()}
 
 
+_FEATURES = "a.safetensors"
+
+
 def _weights() -> dict[str, tuple[bytes, Reader]]:
     """Files with arrays in them: weights, checkpoints, features."""
     import torch
 
     from pairingnet.config import RingSettings
+    from pairingnet.geometry import Rigid2D
     from pairingnet.match.contact import Outline
     from pairingnet.match.evidence import Side
-    from pairingnet.match.ring import RingFeatures
+    from pairingnet.match.registered import RegisteredPairs
+    from pairingnet.match.ring import Registered, Registration, RingFeatures
     from pairingnet.match.store import read_features, write_features
     from pairingnet.match.verify import Verifier
     from pairingnet.match.weights import RingModel, load_model, save_model
@@ -269,11 +274,14 @@ def _weights() -> dict[str, tuple[bytes, Reader]]:
         strip = Strip("a", line, line, np.zeros((120, 4, 3), np.uint8), np.zeros((0, 0), np.uint8), 1.0)
         none = np.zeros(0, np.float32)
         write_features(folder, RingFeatures("a", Side(strip, table, table, none, none, 1, 1.0), Outline(line)))
+        registered = Registered((Registration(Rigid2D(), 1.0, 0.0),), 5, False)
+        RegisteredPairs(folder / "registered.jsonl").add({("a", "b", False): registered, ("a", "c", True): registered})
         good = {path.name: path.read_bytes() for path in folder.iterdir()}
     return {
         "weights.safetensors": (good["weights.safetensors"], load_model),
         "checkpoint.pt": (good["checkpoint.pt"], read_checkpoint),
-        "a.npz": (good["a.npz"], _in_folder("a.npz", lambda folder: read_features(folder, "a"))),
+        _FEATURES: (good[_FEATURES], _in_folder(_FEATURES, lambda folder: read_features(folder, "a"))),
+        "registered.jsonl": (good["registered.jsonl"], RegisteredPairs),
     }
 
 
@@ -316,13 +324,13 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def read_own(name: str, path: Path) -> str:
-    """What came of a file of ours; anything but a result or a PairingNetError is a fault."""
+    """What came of a file of ours; anything but a result, none, or a PairingNetError is a fault."""
     try:
-        own_formats()[name][1](path)
+        found = own_formats()[name][1](path)
     except PairingNetError as error:
         assert error.next_step, error
         return "refused"
-    return "read"
+    return "refused" if found is None else "read"
 
 
 # In a process of its own ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pairingnet.errors import PairingNetError
 from pairingnet.evaluate.submitted import read_ranking
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
+from pairingnet.io.manifest import Manifest
 from pairingnet.io.run import write_assembly, write_matches
 from pairingnet.match.weights import SHIPPED
 from pairingnet.models.paper import PairingNet
@@ -204,4 +205,7 @@ def a_run(torn: Collection, folder: Path) -> Path:
     shutil.copytree(torn.folder, folder / "run" / "pieces")
     write_matches(folder / "run" / "matches.json", [])
     write_assembly(folder / "run" / "assembly.json", Assembly((Group(poses),)))
+    manifest = Manifest(folder / "run")
+    for stage in ("pieces", "features", "joins", "results"):
+        manifest.note(stage, "", [folder / "run" / "assembly.json"])
     return folder / "run"
