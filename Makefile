@@ -37,8 +37,9 @@ demo: setup
 	@echo "Look at  $(DEMO)/groups/                    a picture of every group"
 	@echo "         $(DEMO)/pieces/contact_sheet.jpg   the fragments that were found in the scans"
 
+# One process a core, one thread each: several pools of threads on the same cores are many times slower.
 test: develop
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: develop
 	$(BIN)/ruff check .
