@@ -295,3 +295,9 @@ def test_devices() -> None:
     for name in ("toaster", "cuda:99"):
         with pytest.raises(SettingsError, match="--device auto"):
             choose_device(name)
+
+
+def test_training_leaves_small_numbers_alone(torn: Collection, tmp_path: Path) -> None:
+    """Within a step what is nearly nothing is nothing; other libraries rely on it elsewhere."""
+    train(matching(torn, pairs=4), replace(SETTINGS, epochs=1), tmp_path)
+    assert float(torch.tensor(1e-40) * 1) > 0

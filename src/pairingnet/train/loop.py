@@ -29,6 +29,7 @@ from pairingnet.config import JigsawTrainSettings, RingTrainSettings, TrainSetti
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.files import write_whole
+from pairingnet.models.device import denormals_flushed
 from pairingnet.settings import as_dict, differences
 from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from pairingnet.train.parallel import leave, mean_over_processes, start, sum_over_processes
@@ -91,7 +92,6 @@ def train(
     other, have brought nothing less (0: never).
     """
     keep_freed_memory()
-    torch.set_flush_denormal(True)  # what is nearly nothing (a small similarity's eighth power) costs a hundredfold
     rank, processes = start()
     part = task.trained()
     optimizer = torch.optim.Adam(part.parameters(), settings.rate, weight_decay=settings.decay)
@@ -120,7 +120,8 @@ def train(
             part.train()
             for group in optimizer.param_groups:
                 group["lr"] = _rate(settings, step / total)
-            loss = _one_step(task, optimizer, pieces, seeds)
+            with denormals_flushed():
+                loss = _one_step(task, optimizer, pieces, seeds)
             step += 1
             bar.update(shown, completed=step, description=f"training {task.name}, loss {loss:.3f}")
             log.write({"step": step, "seconds": round(seconds(), 1), "loss": round(loss, 5)})
