@@ -275,8 +275,8 @@ def test_decisions_only_grow_and_the_last_one_counts(tmp_path: Path) -> None:
     append_decision(path, decision_on(join, "clear", "Ada", "mark"))
     assert len(read_decisions(path)) == 4 and not standing(read_decisions(path)).locked
     with path.open("a", encoding="utf-8") as file:
-        file.write('{"what": "accept"}\n')
-    with pytest.raises(CollectionError, match="Line 6"):
+        file.write('{"what": "accept", "source": "a"}\n')
+    with pytest.raises(CollectionError, match=r"decisions\.jsonl.*target"):
         read_decisions(path)
     with pytest.raises(CollectionError, match="No way to join"):
         decision_on(PairMatch("a", "b", None), "accept", "Ada", "mark")

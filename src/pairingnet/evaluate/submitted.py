@@ -21,7 +21,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.errors import TruthError
+from pairingnet.errors import CollectionError, TruthError
 from pairingnet.evaluate.predictions import Predictions
 from pairingnet.io.collection import Collection
 from pairingnet.io.run import VERSION, match_from_json, read_assembly
@@ -109,8 +109,8 @@ def read_groups(collection: Collection, path: Path, matches: Iterable[PairMatch]
     _json(path)  # says what is wrong with the file itself
     try:
         groups = read_assembly(path, matches)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TruthError(f"{path} has no groups that can be read ({error}).", "See docs/formats.md.") from error
+    except CollectionError as error:
+        raise TruthError(f"{path} has no groups that can be read ({error.problem}).", "See docs/formats.md.") from error
     for group in groups.groups:
         _check_known(collection, group.poses, str(path))
     return groups
