@@ -81,7 +81,7 @@ def test_threads_processes_and_engines_give_the_same_bytes(
     scans: Path, at_once: Path, tmp_path: Path, options: tuple[str, ...], environment: dict[str, str]
 ) -> None:
     if "ray" in options:
-        pytest.importorskip("ray")
+        pytest.importorskip("ray", reason="needs the extra 'cluster'")
     assert answer(solve(scans, tmp_path / "run", *options, **environment)) == answer(at_once)
 
 
