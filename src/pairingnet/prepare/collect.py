@@ -83,18 +83,11 @@ def prepare_collection(
     each = [read_collection(out / "prepared" / name) for name in files]
     problems = tuple(str(part.made_by["problem"]) for part in each if part.made_by["problem"])
     bad_files = (*problems, *scanned.refused)
-    found = [record for part in each for record in part.fragments]
-    if not found:
+    if not any(part.fragments for part in each):
         raise NoFragmentError(f"No fragment was found in {scans}: {bad_files[0]}", "Mend the files and try again.")
-    wanted = [record for record in found if not _matches(record.id, job.exclude)]
-    marks = {name: mark for part in each for name, mark in part.made_by.get("marks", {}).items()}
-    copies = exact_copies({record.id: marks.get(record.id, record.id) for record in wanted})
-    fragments = tuple(record for record in wanted if record.id not in copies)
+    fragments, remarks = _wanted(each, job.exclude)
     if not fragments:
         raise NoFragmentError(f"Everything found in {scans} is excluded.", "Leave out --exclude, or some of it.")
-    remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
-    remarks += [f"{record.id} was left out: excluded" for record in found if record not in wanted]
-    remarks += [f"{copy} was left out: it is an exact copy of {name}" for copy, name in copies.items()]
     made_by = {"command": "prepare", "exclude": list(job.exclude), **as_dict(job.settings)}
     made_by |= {_LEFT_OUT: bad_files, _REMARKS: remarks}
     collection = Collection(out, fragments, made_by=made_by)
@@ -104,6 +97,18 @@ def prepare_collection(
         write_jpeg(sheet, contact_sheet(load_fragment(collection, record.id) for record in first))
     done_now = sum(1 for name, _ in missing if not read_collection(out / "prepared" / name).made_by["problem"])
     return PreparedResult(collection, done_now, tuple(remarks), bad_files, (out / FILE_NAME, sheet))
+
+
+def _wanted(each: Sequence[Collection], exclude: Sequence[str]) -> tuple[tuple[FragmentRecord, ...], list[str]]:
+    """The fragments of all files, each once, without those that are excluded; and what a person should know."""
+    found = [record for part in each for record in part.fragments]
+    wanted = [record for record in found if not _matches(record.id, exclude)]
+    marks = {name: mark for part in each for name, mark in part.made_by.get("marks", {}).items()}
+    copies = exact_copies({record.id: marks.get(record.id, record.id) for record in wanted})
+    remarks = [str(remark) for part in each for remark in part.made_by["remarks"]]
+    remarks += [f"{record.id} was left out: excluded" for record in found if record not in wanted]
+    remarks += [f"{copy} was left out: it is an exact copy of {name}" for copy, name in copies.items()]
+    return tuple(record for record in wanted if record.id not in copies), remarks
 
 
 def left_out_of(collection: Collection) -> tuple[str, ...]:
