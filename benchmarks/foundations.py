@@ -19,7 +19,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.config import WEAR_LEVELS, PrepareSettings, TearSettings, WearSettings
 from pairingnet.geometry import Rigid2D, angle_difference
 from pairingnet.io.collection import Collection

@@ -1,38 +1,39 @@
 """Small puzzles of pictures of photos/val, clean and worn, put together: what choices between ways to do it rest on.
 
-python -m benchmarks.puzzles --shared FOLDER [--weights FILE] [--kinds sherds rubbed] [--mixed] [--set rivals.free=0]
+python -m benchmarks.puzzles --shared FOLDER [--kinds sherds rubbed] [--mixed] [--layouts FILE] [--keep FOLDER]
 
 The last 17 pictures of photos/val, which the verifier is not calibrated on: every second one whole, of the others
 6 to 10 pieces. A piece is right when every true neighbour is in its group, within 8 px; RR is of true pairs, each by
-itself; wrong are neighbours that were placed as they do not belong.
+itself; wrong are neighbours that were placed as they do not belong; s: of one core, to put together what has been
+matched.
 
 --mixed: instead, four mixtures of pictures of photos/val as in benchmarks.solving: three, of whose pieces a fifth is
-lost, with 50 pieces of others.
+lost, with 50 pieces of others. --layouts: other weights than those that ship. --alone: nobody is asked about pairs that
+a layout brings together. --keep: where matches are kept, so that they are not made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
-from benchmarks.solving import judge, mixture, off_px, torn_pictures
-from pairingnet.assemble.together import put_together
-from pairingnet.config import WEAR_LEVELS, SolveSettings, TearSettings, WearSettings
+from benchmarks.solving import Judged, judge, mixture, off_px, torn_pictures
+from pairingnet.assembly.energy import SHIPPED as SHIPPED_LAYOUTS
+from pairingnet.assembly.energy import load_energy
+from pairingnet.assembly.layout import lay_out
+from pairingnet.config import WEAR_LEVELS, TearSettings, WearSettings
 from pairingnet.engine.jobs import run_jobs
 from pairingnet.io.collection import Collection
 from pairingnet.io.images import image_files
-from pairingnet.match.contact import Outline
-from pairingnet.match.pair import method_for
 from pairingnet.match.weights import SHIPPED, load_model
 from pairingnet.prepare.load import load_fragments
-from pairingnet.settings import parse_assignments, solve_settings
+from pairingnet.train.layouts import Puzzle, puzzle_of
 from pairingnet.train.verify import few_of
-from pairingnet.types import Fragment, PairMatch
 
 _LARGE, _WHOLE = TearSettings(longest=1000), TearSettings()
 _SMALL = TearSettings(longest=560, h_min=60, w_min=60, d_min=40, min_overlap=25)
@@ -50,86 +51,116 @@ KINDS: dict[str, tuple[TearSettings, WearSettings]] = {
 _CALIBRATED = 22  # pictures of photos/val
 
 
-@dataclass(frozen=True, eq=False)
-class Puzzle:
-    """A torn picture, or some of its pieces, with all pairs laid on each other."""
+@dataclass(frozen=True)
+class PuzzleOf:
+    """A puzzle that is not made yet: its kind; a picture and how many of its pieces (0: all), or the seed of a mixture;
+    the weights, and where its matches are kept."""
 
-    truth: Collection
-    outlines: dict[str, Outline]
-    joins: list[PairMatch]
-    step_px: float
+    kind: str
+    pictures: tuple[Path, ...]
+    pieces: int
+    mixture: int
+    weights: Path
+    keep: Path | None
+
+    @property
+    def kept(self) -> Path | None:
+        """The file of its matches."""
+        name = f"mixture-{self.mixture}" if self.mixture else f"{self.pictures[0].stem}-{self.pieces}"
+        return None if self.keep is None else self.keep / self.kind / f"{name}.jsonl"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of a puzzle: true pairs whose likeliest pose is right, and likely; how it was put together, and in what time."""
+
+    found: int
+    likely: int
+    judged: Judged
+    seconds: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments_of(parser)
+    given = parser.parse_args()
+    print("| pieces | RR | right fit likely | pieces right | true neighbours found | wrong | wrong above .9 | s |")
+    print("|---|---|---|---|---|---|---|---|")
+    for kind in given.kinds:
+        asked = puzzles_of(given.shared, kind, given.weights, given.keep, given.mixed)
+        told = run_jobs(partial(_told, given.layouts, not given.alone), asked, given.jobs, kind)
+        print(f"| {kind} | {_row(told)} |", flush=True)
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> None:
+    """Which puzzles, and how they are put together."""
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--weights", type=Path, default=SHIPPED)
+    parser.add_argument("--layouts", type=Path, default=SHIPPED_LAYOUTS)
     parser.add_argument("--kinds", nargs="*", choices=tuple(KINDS), default=tuple(KINDS))
     parser.add_argument("--mixed", action="store_true")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of solve")
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args()
-    settings = solve_settings(parse_assignments(given.set))
-    print("| pieces | RR | right fit likely | pieces right | true neighbours found | wrong | wrong above .9 |")
-    print("|---|---|---|---|---|---|---|")
-    for kind in given.kinds:
-        puzzles = (mixtures_of if given.mixed else puzzles_of)(given.shared, kind, given.weights, given.jobs)
-        print(f"| {kind} | {_told(puzzles, settings)} |", flush=True)
 
 
-def puzzles_of(shared: Path, kind: str, weights: Path, jobs: int) -> list[Puzzle]:
+def puzzles_of(shared: Path, kind: str, weights: Path, keep: Path | None = None, mixed: bool = False) -> list[PuzzleOf]:
     """The puzzles of one kind."""
-    pictures = image_files(shared / "photos" / "val")[_CALIBRATED:]
-    asked = [(path, 6 + number % 5 if number % 2 else 0) for number, path in enumerate(pictures)]
-    return run_jobs(partial(_puzzle, *KINDS[kind], weights), asked, jobs, kind)
+    photos = tuple(image_files(shared / "photos" / "val"))
+    if mixed:
+        return [PuzzleOf(kind, photos, 0, seed, weights, keep) for seed in range(100, 104)]
+    return [
+        PuzzleOf(kind, (path,), 6 + number % 5 if number % 2 else 0, 0, weights, keep)
+        for number, path in enumerate(photos[_CALIBRATED:])
+    ]
 
 
-def mixtures_of(shared: Path, kind: str, weights: Path, jobs: int) -> list[Puzzle]:
-    """Mixtures of one kind."""
-    photos = image_files(shared / "photos" / "val")
-    return run_jobs(partial(_mixture, *KINDS[kind], weights, photos), range(100, 104), jobs, f"{kind}, mixed")
-
-
-def _mixture(settings: TearSettings, wear: WearSettings, weights: Path, photos: list[Path], seed: int) -> Puzzle:
+def make(asked: PuzzleOf) -> Puzzle:
+    """Tear it, and match all pairs."""
+    settings, wear = KINDS[asked.kind]
     with tempfile.TemporaryDirectory() as folder:
-        truth = mixture(photos, Path(folder), settings, wear, seed)
-        return _laid(truth, list(load_fragments(truth)), weights)
+        if asked.mixture:
+            truth = mixture(list(asked.pictures), Path(folder), settings, wear, asked.mixture)
+        else:
+            truth = torn_pictures(list(asked.pictures), Path(folder), settings, 1, wear)
+            truth = few_of(truth, asked.pieces) if asked.pieces else truth
+        return puzzle_of(truth, list(load_fragments(truth)), load_model(asked.weights), asked.kept)
 
 
-def _puzzle(settings: TearSettings, wear: WearSettings, weights: Path, asked: tuple[Path, int]) -> Puzzle:
-    path, pieces = asked
-    with tempfile.TemporaryDirectory() as folder:
-        truth = torn_pictures([path], Path(folder), settings, 1, wear)
-        truth = few_of(truth, pieces) if pieces else truth
-        return _laid(truth, list(load_fragments(truth)), weights)
+def _told(layouts: Path, guided: bool, asked: PuzzleOf) -> Told:
+    puzzle = make(asked)
+    began = time.process_time()
+    judge_of_poses = puzzle.judge if guided else None
+    energy = load_energy(layouts, guided)
+    matches, assembly = lay_out(puzzle.outlines, puzzle.matches, puzzle.step_px, judge=judge_of_poses, energy=energy)
+    seconds = time.process_time() - began
+    found = _found(puzzle.truth, puzzle)
+    return Told(len(found), sum(found), judge(puzzle.truth, matches, assembly), seconds)
 
 
-def _laid(truth: Collection, fragments: list[Fragment], weights: Path) -> Puzzle:
-    method = method_for(fragments, load_model(weights))
-    features = method.know(list(method.features(fragments)))
-    joins = [method.match(a, b) for a, b in combinations(features, 2)]
-    return Puzzle(truth, {each.id: each.outline for each in features}, joins, method.step_px)
+def _found(truth: Collection, puzzle: Puzzle) -> list[bool]:
+    """Of each true pair whose likeliest pose is right, whether it is likely."""
+    by_pair = {match.pair: match for match in puzzle.matches}
+    likely = []
+    for pair in truth.pairs:
+        match = by_pair[frozenset((pair.source, pair.target))]
+        pose = match.target_from_source
+        if pose is not None:
+            pose = pose if match.source == pair.source else pose.inverse()
+            if off_px(truth, pair.source, pair.seam, pose, truth.target_from_source(pair)) < 16:
+                likely.append(match.probability > 0.5)
+    return likely
 
 
-def _told(puzzles: Sequence[Puzzle], settings: SolveSettings) -> str:
-    found = likely = right = pieces = neighbours = placed = wrong = sure = pairs = 0
-    for puzzle in puzzles:
-        by_pair = {join.pair: join for join in puzzle.joins}
-        for pair in puzzle.truth.pairs:
-            join = by_pair[frozenset((pair.source, pair.target))]
-            pose = join.target_from_source
-            if pose is not None:
-                pose = pose if join.source == pair.source else pose.inverse()
-                good = off_px(puzzle.truth, pair.source, pair.seam, pose, puzzle.truth.target_from_source(pair)) < 16
-                found, likely = found + good, likely + (good and join.probability > 0.5)
-        matches, assembly = put_together(puzzle.outlines, puzzle.joins, puzzle.step_px, settings)
-        told = judge(puzzle.truth, matches, assembly)
-        right, pieces = right + told.right_fragments, pieces + told.fragments
-        neighbours, pairs = neighbours + told.found_pairs, pairs + told.true_pairs
-        placed, wrong = placed + told.placed_pairs, wrong + told.placed_pairs - told.placed_right
-        sure += told.sure_but_wrong
-    shares = " | ".join(f"{value / max(1, pairs):.3f}" for value in (found, likely))
-    return f"{shares} | {right} of {pieces} | {neighbours} of {pairs} | {wrong} of {placed} | {sure}"
+def _row(told: Sequence[Told]) -> str:
+    judged = [each.judged for each in told]
+    pairs = sum(each.true_pairs for each in judged)
+    shares = f"{sum(each.found for each in told) / pairs:.3f} | {sum(each.likely for each in told) / pairs:.3f}"
+    right, pieces = sum(each.right_fragments for each in judged), sum(each.fragments for each in judged)
+    placed, well = sum(each.placed_pairs for each in judged), sum(each.placed_right for each in judged)
+    found, sure = sum(each.found_pairs for each in judged), sum(each.sure_but_wrong for each in judged)
+    seconds = sum(each.seconds for each in told)
+    return f"{shares} | {right} of {pieces} | {found} of {pairs} | {placed - well} of {placed} | {sure} | {seconds:.0f}"
 
 
 if __name__ == "__main__":

@@ -5,21 +5,38 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairingnet.assembly.energy import POWERS, TERMS, LearnedEnergy
+from pairingnet.assembly.layout import lay_out
 from pairingnet.config import PaperSettings, RingSettings
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
-from pairingnet.types import Fragment, PairMatch
+from pairingnet.match.contact import Outline
+from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
 
 TINY_RING = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joint_dilations=(2,))
 TINY_PAPER = PaperSettings(width=16, layers=1, search_layers=1, search_width=8)
 STEP_PX = 3.0  # the working scale of joins that are made up
+_WEIGHTS = {
+    "support": 0.8, "doubt": 0.5, "loops": 2.0, "residual": -0.1, "straight": -0.3, "guided": 0.4, "silent": -2.5,
+    "contact": 1.0, "overlap": -0.6, "contradicted": -0.2, "merges": -1.0,
+}  # fmt: skip
+_CALIBRATION = {
+    "held": (0.0, 0.3, 0.6), "against": (-2.0, 0.3, -0.5), "apart": (-1.0, 0.4, 0.7), "implied": (0.0, 0.1, 0.6),
+    "piece": (0.0, 0.8),
+}  # fmt: skip
+# Of tests, which hold whatever is learned anew.
+ENERGY = LearnedEnergy(
+    np.array([[_WEIGHTS.get(name, 0.0) for name in TERMS], *[[0.0] * len(TERMS)] * (POWERS - 1)]),
+    {kind: np.array([row, *[[0.0] * len(row)] * (POWERS - 1)]) for kind, row in _CALIBRATION.items()},
+    (0.0, 1.0),
+)
 
 
 def run(*arguments: object, cwd: Path | None = None, timeout: float = 240) -> subprocess.CompletedProcess[str]:
@@ -87,6 +104,16 @@ def true_join(collection: Collection, number: int, logit: float = 4.0, off: Rigi
 
 def all_joins(collection: Collection) -> list[PairMatch]:
     return [true_join(collection, number) for number in range(len(collection.pairs))]
+
+
+def laid(
+    outlines: Mapping[str, Outline], matches: Sequence[PairMatch], decisions: Decisions | None = None
+) -> tuple[dict[frozenset[str], PairMatch], Assembly]:
+    """Matches by their pair, and groups."""
+    known, assembly = lay_out(outlines, matches, STEP_PX, decisions=decisions, energy=ENERGY)
+    by_pair = {match.pair: match for match in known}
+    assert len(by_pair) == len(known)
+    return by_pair, assembly
 
 
 class Piece:

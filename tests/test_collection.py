@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.config import PrepareSettings, WearSettings
 from pairingnet.errors import CollectionError, ImageError, NoFragmentError
 from pairingnet.io.collection import Collection, read_collection, write_collection

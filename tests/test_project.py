@@ -14,7 +14,6 @@ import pytest
 import pairingnet
 from pairingnet.config import (
     ArchiveSettings,
-    AssembleSettings,
     BenchmarkSettings,
     CandidateSettings,
     IndexSettings,
@@ -26,7 +25,6 @@ from pairingnet.config import (
     RingMatchSettings,
     RingSettings,
     RingTrainSettings,
-    RivalSettings,
     SliceSettings,
     SolveSettings,
     TearSettings,
@@ -57,7 +55,7 @@ LAYERS = [
     "search",
     "match",
     "baselines",
-    "assemble",
+    "assembly",
     "review",
     "stages",
     "pipeline",
@@ -221,8 +219,6 @@ def test_the_readme_shows_the_two_commands() -> None:
         RingSettings,
         RingTrainSettings,
         RingMatchSettings,
-        RivalSettings,
-        AssembleSettings,
         SolveSettings,
         IndexSettings,
         ArchiveSettings,

@@ -17,7 +17,6 @@ import cv2
 import numpy as np
 import pytest
 
-from pairingnet.assemble.merge import assemble
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
@@ -39,7 +38,7 @@ from pairingnet.review.pictures import group_picture, join_picture
 from pairingnet.review.report import Report, write_report
 from pairingnet.review.results import make_pictures
 from pairingnet.types import Assembly, Fragment, Group, PairMatch
-from tests.helpers import STEP_PX, all_joins
+from tests.helpers import all_joins, laid
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def joins(torn: Collection) -> list[PairMatch]:
 
 @pytest.fixture(scope="module")
 def assembly(joins: list[PairMatch], pieces: list[Fragment]) -> Assembly:
-    return assemble({piece.id: Outline(piece.contour) for piece in pieces}, joins[:6], STEP_PX)
+    return laid({piece.id: Outline(piece.contour) for piece in pieces}, joins[:6])[1]
 
 
 def test_matches_and_groups_survive_the_disk(joins: list[PairMatch], assembly: Assembly, tmp_path: Path) -> None:
@@ -62,6 +61,8 @@ def test_matches_and_groups_survive_the_disk(joins: list[PairMatch], assembly: A
     write_assembly(tmp_path / "assembly.json", assembly)
     again = read_assembly(tmp_path / "assembly.json", read)
     assert [set(g.poses) for g in again.groups] == [set(g.poses) for g in assembly.groups]
+    for group, same in zip(assembly.groups, again.groups, strict=True):
+        assert same.probabilities == pytest.approx(group.probabilities, abs=1e-4)
     assert again.singles == assembly.singles and len(again.confirmed) == len(assembly.confirmed)
 
 

@@ -15,7 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
-from pairingnet.assemble.together import put_together
+from pairingnet.assembly.layout import lay_out
 from pairingnet.config import SolveSettings
 from pairingnet.errors import CollectionError, NoFragmentError
 from pairingnet.match import pair
@@ -108,7 +108,7 @@ def assemble(
         return Assembly()
     step_px = pair.method_for(fragments).step_px
     outlines = {fragment.id: Outline.at_step(fragment.contour, step_px) for fragment in fragments}
-    return put_together(outlines, joins, step_px, settings or SolveSettings(), decisions)[1]
+    return lay_out(outlines, joins, step_px, settings, decisions)[1]
 
 
 def _check(fragments: Sequence[Fragment], model: RingModel | None = None) -> None:

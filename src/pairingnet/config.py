@@ -227,35 +227,8 @@ class RingMatchSettings:
     worn_hopeless: float = 90.0
     contact: float = 3.0  # contours this near to each other touch
     allowed: float = 2.0  # contour points may lie so deep inside the other piece
-    ways: int = 4  # different ways to join a pair that are told, where more than one is likely
+    ways: int = 16  # different ways to join a pair that are told, where more than one is likely
     different: float = 8.0  # they lay the seam so far from each other, or turn the pieces by more than 12 degrees
-
-
-@dataclass(frozen=True)
-class AssembleSettings:
-    """From joins to groups. Distances are in steps of the contour."""
-
-    weakest: float = 0.05  # least probability of a join that is looked at
-    log_odds: float = 0.5  # all joins between two groups together must be this sure
-    careful: float = 1.0  # and so much surer, at most, among many fragments
-    orders: int = 24  # in which everything is put together; the layout stays that holds most of what joins say
-    orders_of: int = 1920  # fragments at most, in all orders together: large collections are put together once
-    agree: float = 12.0  # joins agree when they place the seam so near to each other
-    agree_deg: float = 12.0  # and turn the pieces alike, within so many degrees
-    allowed: float = 2.5  # pieces may lie so deep on each other
-    overlap: float = 6.0  # along so much contour at most
-
-
-@dataclass(frozen=True)
-class RivalSettings:
-    """Joins that claim the same stretch of contour. Learned from joins of torn pictures (benchmarks/rivals.py)."""
-
-    alone: float = 0.7  # how much the log-odds count that a join has alone
-    free: float = 1.8  # log-odds that it gains where nobody else claims its stretch, among worn pieces
-    worn: float = 0.03  # steps; pieces are worn whose likely joins lie looser than that
-    crowd: float = 1.5  # log-odds of that gain that are lost among e times as many fragments
-    rival: float = 2.3  # log-odds that it loses for each of its strongest rivals' own
-    most: float = 2.0  # log-odds; no rival counts for more
 
 
 @dataclass(frozen=True)
@@ -264,15 +237,14 @@ class SolveSettings:
 
     all_pairs_up_to: int = 120  # fragments; of more, only the candidates are laid on each other
     candidates: int = 16  # of each fragment
-    few: int = 32  # fragments, as a puzzle of one picture has; among more there are other pictures and strangers
     least: float = 0.02  # joins below this probability are not worth a look
+    restarts: int = 6  # layouts of a puzzle that are made, of which the best stays; of many fragments fewer are
     prepare: PrepareSettings = PrepareSettings()
-    rivals: RivalSettings = RivalSettings()
-    assemble: AssembleSettings = AssembleSettings()
 
     def __post_init__(self) -> None:
         _require(self.candidates > 0, "candidates", self.candidates, "above 0")
         _require(0 <= self.least < 1, "least", self.least, "at least 0 and below 1")
+        _require(self.restarts > 0, "restarts", self.restarts, "above 0")
 
 
 @dataclass(frozen=True)

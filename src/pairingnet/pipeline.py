@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pairingnet import __version__
-from pairingnet.assemble.together import put_together
+from pairingnet.assembly.layout import lay_out
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import Workers
 from pairingnet.errors import CollectionError
@@ -36,21 +36,21 @@ from pairingnet.io.lock import one_writer
 from pairingnet.io.manifest import Manifest
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import read_assembly, read_joins, read_matches
-from pairingnet.match.contact import Outline
 from pairingnet.match.first_filter import FirstFilter
-from pairingnet.match.store import feature_path, read_features
+from pairingnet.match.many import features_in
 from pairingnet.match.weights import SHIPPED
 from pairingnet.prepare.collect import PrepareJob, left_out_of, prepare_collection, refuse_other_scans, remarks_of
 from pairingnet.review.results import store_results
 from pairingnet.settings import as_dict, solve_settings
 from pairingnet.stages import (
     compute_features,
+    guided_by,
     match_pairs,
     pairs_to_match,
     source_of,
     statistics_of,
-    step_of,
     stored_in,
+    stored_source,
 )
 from pairingnet.types import Assembly, Decisions, PairMatch
 
@@ -126,20 +126,31 @@ def solve(
         joins = match_pairs(asked, features, source, run, manifest, jobs)
         decisions = _in_pieces(people, collection)
         outlines = {each.id: each.outline for each in features}
-        matches, assembly = put_together(outlines, joins, source.step_px, settings, decisions)
+        judge = guided_by(source, joins, features)
+        matches, assembly = lay_out(outlines, joins, source.step_px, settings, decisions, judge)
 
         manifest.note("results", made_of, store_results(run, collection, matches, assembly, decisions, jobs))
         return _solution(run, people, news=True)
 
 
 def decide(
-    run: Path, what: str, source: str, target: str, who: str | None = None, told: Told = lambda _: None
+    run: Path,
+    what: str,
+    source: str,
+    target: str,
+    who: str | None = None,
+    weights: Path = SHIPPED,
+    told: Told = lambda _: None,
 ) -> Solution:
-    """Note what a person says about two fragments of a finished run, and put the fragments together anew."""
+    """Note what a person says about two fragments of a finished run, and put the fragments together anew.
+
+    weights: those that the run was made with.
+    """
     chosen = settings_then(run, "run")  # what is no run is left alone
     with one_writer(run, "pairingnet decide", told=told):
         manifest = Manifest(run)
         manifest.require("pieces", "features", "joins", "results")
+        _require_weights(run, weights, chosen["weights"])
         settings = solve_settings({name: value for name, value in chosen.items() if name not in _NO_SETTINGS})
         collection = read_collection(run / "pieces")
         joins_of(run, collection, target)  # a wrong id is refused
@@ -150,11 +161,13 @@ def decide(
         if what == "clear" and join.pair not in standing(people).words:
             return _solution(run, people, news=False)
         joins = read_joins(run / "joins.jsonl")
-        outlines = {record.id: _outline(run, record.id) for record in collection.fragments}
+        stored = stored_source(run, weights)
+        outlines = {record.id: features_in(stored, record.id).outline for record in collection.fragments}
 
         people = _decisions(run, manifest, [decision])  # from here on it holds, whatever happens
         decisions = _in_pieces(people, collection)
-        matches, assembly = put_together(outlines, joins, step_of(run), settings, decisions)
+        judge = guided_by(stored, joins)
+        matches, assembly = lay_out(outlines, joins, stored.step_px, settings, decisions, judge)
 
         files = store_results(run, collection, matches, assembly, decisions)
         manifest.note("results", _made_of(run, chosen), files)
@@ -215,12 +228,12 @@ def _made_of(run: Path, chosen: Mapping[str, Any]) -> str:
     return fingerprint("results", __version__, chosen, pieces, said)
 
 
-def _outline(run: Path, fragment_id: str) -> Outline:
-    features = read_features(run / "features", fragment_id)
-    if features is None:
-        path = feature_path(run / "features", fragment_id)
-        raise CollectionError(f"{path} is missing or damaged.", "Run 'pairingnet solve' again: it makes it anew.")
-    return features.outline
+def _require_weights(run: Path, weights: Path, mark: str) -> None:
+    """Refuse other weights than those of a run: what they say of its pieces is not comparable."""
+    if content_mark(weights) != mark:
+        raise CollectionError(
+            f"{run} was made with other weights than {weights.name}.", "Give the same file: --weights FILE."
+        )
 
 
 def _solution(run: Path, people: Sequence[Decision], news: bool) -> Solution:

@@ -37,7 +37,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], where: str = "the
 
 
 def solve_settings(values: Mapping[str, Any]) -> SolveSettings:
-    """Settings of the main job; those of its stages as `prepare.name`, `rivals.name`, `assemble.name`, or as tables."""
+    """Settings of the main job; those of its stages as `prepare.name`, or as tables."""
     return _with_stages(SolveSettings(), values, "solve")
 
 

@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from pairingnet import __version__
+from pairingnet.assembly.pieces import usual_gap_px
 from pairingnet.config import SolveSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError
@@ -21,9 +22,11 @@ from pairingnet.io.collection import Collection
 from pairingnet.io.files import write_json
 from pairingnet.io.fingerprint import fingerprint
 from pairingnet.io.manifest import Manifest
+from pairingnet.io.resume import content_mark
 from pairingnet.io.run import read_joins, write_joins
 from pairingnet.match.candidates import Candidates
-from pairingnet.match.many import Source, match_many, method_of
+from pairingnet.match.guided import GuidedMatching
+from pairingnet.match.many import Source, features_in, match_many, method_of
 from pairingnet.match.registered import RegisteredPairs
 from pairingnet.match.ring import Registered, RingFeatures
 from pairingnet.match.statistics import CollectionStatistics, collection_statistics, read_statistics, write_statistics
@@ -121,14 +124,33 @@ def match_pairs(
     made_of = fingerprint("joins", __version__, source.fingerprint, pairs)
     if not manifest.is_current("joins", made_of):
         write_joins(path, _matched(pairs, features, source, RegisteredPairs(run / "registered.jsonl"), jobs))
-        write_json(scale, {"step_px": source.step_px})
+        write_json(scale, {"step_px": source.step_px, "statistics": source.fingerprint})
         manifest.note("joins", made_of, [path, scale])
     return read_joins(path)
 
 
-def step_of(run: Path) -> float:
-    """The working scale of a finished run."""
-    return float(json.loads((run / "scale.json").read_text(encoding="utf-8"))["step_px"])
+def guided_by(source: Source, joins: Sequence[PairMatch], features: Sequence[RingFeatures] = ()) -> GuidedMatching:
+    """The verifier, asked about poses that follow from others; features: those at hand, of others what is stored. The
+    network is loaded when the first question comes."""
+    at_hand = {each.id: each for each in features}
+
+    def features_of(name: str) -> RingFeatures:
+        return at_hand.get(name) or features_in(source, name)
+
+    return GuidedMatching(partial(method_of, source), features_of, usual_gap_px(joins))
+
+
+def stored_source(run: Path, weights: Path) -> Source:
+    """Where the features of a finished run are, in their collection."""
+    scale = json.loads((run / "scale.json").read_text(encoding="utf-8"))
+    return Source(
+        weights,
+        content_mark(weights),
+        run / "features",
+        run / "statistics.safetensors",
+        float(scale["step_px"]),
+        fingerprint=scale["statistics"],
+    )
 
 
 def _matched(

@@ -137,10 +137,12 @@ class PairMatch:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Fragments that belong together: canvas_from_fragment of each, and the joins that hold them."""
+    """Fragments that belong together: canvas_from_fragment of each, the joins that hold them, and the probability of
+    each that it lies right, beside the piece that is held best."""
 
     poses: Mapping[str, Rigid2D]
     joins: Sequence[PairMatch] = ()
+    probabilities: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.poses)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pairingnet.config import BenchmarkSettings, SolveSettings
+from pairingnet.config import BenchmarkSettings
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import SettingsError
 from pairingnet.evaluate.predictions import Method, Pair
@@ -159,10 +159,12 @@ class RingEntrant:
 
     def assemble(self, joins: Iterable[PairMatch]) -> tuple[list[PairMatch], Assembly]:
         """As `solve` does, with its settings."""
-        from pairingnet.assemble.together import put_together
+        from pairingnet import stages
+        from pairingnet.assembly.layout import lay_out
 
-        outlines = {each.id: each.outline for each in self._features}
-        return put_together(outlines, list(joins), self._source.step_px, SolveSettings())
+        joins, outlines = list(joins), {each.id: each.outline for each in self._features}
+        judge = stages.guided_by(self._source, joins, self._features)
+        return lay_out(outlines, joins, self._source.step_px, judge=judge)
 
 
 @dataclass(frozen=True)

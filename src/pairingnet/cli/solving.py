@@ -61,7 +61,7 @@ def solve(
 ) -> None:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together.
 
-    --set reaches candidates, all_pairs_up_to, least, and those of stages: prepare.NAME, rivals.NAME, assemble.NAME.
+    --set reaches candidates, all_pairs_up_to, least, restarts, and those of preparing: prepare.NAME.
     """
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.io.decisions import decision_now
@@ -192,19 +192,21 @@ def decide(
     source: Annotated[str, typer.Argument(help="A fragment's id.")],
     target: Annotated[str, typer.Argument(help="Another fragment's id.")],
     who: Annotated[str | None, typer.Option(help="Whose word it is.", show_default="the user's name")] = None,
+    weights: Weights = None,
     as_json: Json = False,
 ) -> None:
     """Say that two fragments join, or that they do not; the groups are made anew around it.
 
     Decisions are kept in RUN/decisions.jsonl and hold in every later run.
     """
+    from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import decide as note_decision
     from pairingnet.pipeline import joins_of, read_run
     from pairingnet.review.changes import changes
 
     before = read_run(run)
     join = joins_of(run, before.collection, source).get(frozenset((source, target)))
-    solution = note_decision(run, what, source, target, who, told=waits)
+    solution = note_decision(run, what, source, target, who, weights or SHIPPED, told=waits)
     changed = changes(before.assembly, solution.assembly)
     groups = [len(group) for group in solution.assembly.groups]
     summary = {"run": str(run), "what": what, "source": source, "target": target, "groups": groups, "changed": changed}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options, seconds_in
-from pairingnet.cli.model_files import any_model, paper_checkpoint, searches
+from pairingnet.cli.model_files import any_model, paper_checkpoint, ring_weights, searches
 from pairingnet.config import (
     CandidateSettings,
     JigsawSettings,
@@ -238,6 +238,33 @@ def train_verifier(
     save_model(out, replace(model, verifier=verifier), story)
     told = verify.report(verifier, checked)
     print("\n".join([*(f"{name:<28}{value}" for name, value in told.items()), f"weights  {out}"]))
+
+
+@train_app.command("layouts")
+def train_layouts(
+    collections: Annotated[list[Path], typer.Argument(help="Collections to learn from: clean and worn.")],
+    out: Annotated[Path, typer.Option(help="The file of weights to make (.json).")],
+    weights: Annotated[
+        Path | None, typer.Option(help="Other weights of the network than those that ship.", callback=ring_weights)
+    ] = None,
+    pictures: Annotated[int, typer.Option(help="Puzzles of each collection, a picture each.", min=1)] = 24,
+    skip: Annotated[int, typer.Option(help="First pictures that are left out.", min=0)] = 0,
+    mixed: Annotated[int, typer.Option(help="Mixtures of four pictures, a fifth lost, of each.", min=0)] = 3,
+    jobs: Jobs = 0,
+) -> None:
+    """Learn the energy of layouts: what a merge of two groups is worth, and how sure a layout is of its joins.
+
+    Matches of all puzzles are kept beside the file, so that what was interrupted goes on.
+    """
+    from pairingnet.match.weights import SHIPPED
+    from pairingnet.train import layouts
+
+    asked = layouts.jobs_of(collections, weights or SHIPPED, skip, pictures, mixed, out.with_suffix(""))
+    learned = layouts.learn(asked, jobs)
+    layouts.write_weights(out, learned, layouts.story_of(collections, weights or SHIPPED, pictures, skip, mixed))
+    for name, found in learned.items():
+        print(f"{name:<10}{found['merges']} merges, {found['right']} right, loss {found['log_loss_a_right_merge']}")
+    print(f"weights   {out}")
 
 
 @train_app.command("jigsawnet")

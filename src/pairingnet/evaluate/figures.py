@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.evaluate.metrics import DIFFICULTIES, MatchErrors, by_difficulty
 from pairingnet.evaluate.plots import new_figure, save_figure
 from pairingnet.evaluate.predictions import Predictions

@@ -13,7 +13,7 @@ import numpy as np
 
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
-from pairingnet.types import Assembly, Group, PairMatch
+from pairingnet.types import Assembly, PairMatch
 
 Offsets = Mapping[str, tuple[float, float]]
 
@@ -47,9 +47,10 @@ def moved_assembly(assembly: Assembly, offsets: Offsets) -> Assembly:
         return tuple(moved_match(join, offsets) for join in joins)
 
     groups = tuple(
-        Group(
-            {name: pose @ _shift(offsets[name]).inverse() for name, pose in group.poses.items()},
-            moved(tuple(group.joins)),
+        replace(
+            group,
+            poses={name: pose @ _shift(offsets[name]).inverse() for name, pose in group.poses.items()},
+            joins=moved(tuple(group.joins)),
         )
         for group in assembly.groups
     )

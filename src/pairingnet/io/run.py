@@ -110,6 +110,7 @@ def write_assembly(path: Path, assembly: Assembly, scan_of: Mapping[str, str] | 
                     "id": name,
                     **({"image": files[name]} if name in files else {}),
                     "canvas_from_fragment": np.round(pose.matrix, 6).tolist(),
+                    **({"probability": round(group.probabilities[name], 4)} if name in group.probabilities else {}),
                 }
                 for name, pose in group.poses.items()
             ],
@@ -142,6 +143,7 @@ def _assembly(content: Mapping[str, Any], matches: Iterable[PairMatch]) -> Assem
         Group(
             {entry["id"]: Rigid2D.from_matrix(entry["canvas_from_fragment"]) for entry in group["fragments"]},
             joins(group.get("joins", [])),
+            {entry["id"]: float(entry["probability"]) for entry in group["fragments"] if "probability" in entry},
         )
         for group in content["groups"]
     )

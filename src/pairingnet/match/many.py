@@ -90,6 +90,11 @@ def _method(weights: Path, mark: str, device: str, step_px: float) -> RingMethod
     return RingMethod(model, step_px)
 
 
+def features_in(source: Source, fragment_id: str) -> RingFeatures:
+    """Features of a fragment as they are among its collection; those asked for last are kept."""
+    return _features(source, fragment_id)
+
+
 @lru_cache(maxsize=1)
 def _statistics(source: Source) -> CollectionStatistics:
     found = read_statistics(source.statistics, source.fingerprint)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from pairingnet.config import RingMatchSettings
 from pairingnet.geometry import Points, Rigid2D, angle_difference
-from pairingnet.match.contact import Outline, overlap_penalty, refine
+from pairingnet.match.contact import Outline, contact, overlap_penalty, refine
 from pairingnet.match.evidence import LEAST_CONTACT, Evidence, Side, agreements, measure, usual_level
-from pairingnet.match.hypotheses import likely_correspondences, propose
+from pairingnet.match.hypotheses import Correspondences, likely_correspondences, propose
 from pairingnet.match.weights import Bank, RingModel
 from pairingnet.models.device import exact_type, one_thread
 from pairingnet.models.ring import KEY, QUERY, on_grid, pack_strips
@@ -32,7 +32,11 @@ _SCALE = 36.0
 _SHARPER = 2.0
 _LEAST_GAP = 0.5  # steps; scanning alone makes clean edges look as if they had lost less than this
 LOOKED_AT = 48  # fragments of a collection whose joins tell how worn it is
-_LEAST_LIKELY = 0.01  # less likely ways to join a pair are not told beside the likeliest
+_LEAST_LIKELY = 1e-3  # less likely poses of a pair are not kept beside the likeliest
+_ASTRAY = 2.0  # steps by which a pose that follows from others may be off
+_LEAST_NEAR = 8.0  # steps of contact; along less, two corners meet
+_ANCHORS = 32  # points that hold a pose about where it is
+_HOLD = 0.1  # their weight: along a straight seam nothing else says where the pieces sit
 _SAME_TURN_RAD = float(np.radians(12))
 _KEYS_TO_LOOK_AT = 60_000  # of all its points, so many are enough to find them
 _DIGITS = 6  # of supports and overlaps
@@ -240,7 +244,7 @@ class RingMethod:
         if gap == 0:
             return fit.target_from_source
         a = source.points[fit.rows]
-        hold = (a, fit.target_from_source.apply(a), np.full(len(a), 0.1))  # keeps its place along the seam
+        hold = (a, fit.target_from_source.apply(a), np.full(len(a), _HOLD))  # keeps its place along the seam
         reach_px = (self.settings.contact + gap) * step
         apart = refine(source.outline, target.outline, fit.target_from_source, hold, reach_px, gap_px=gap * step)
         return apart.rounded()
@@ -262,7 +266,7 @@ class RingMethod:
         hopeless = chosen.worn_hopeless if worn else chosen.hopeless
         step = max(source.side.strip.step_px, target.side.strip.step_px)
         logits = self.logits(source.side, target.side)
-        found = likely_correspondences(logits, chosen.most_points, chosen.least, _SHARPER)
+        found = self._likely(logits)
         hypotheses = propose(
             found,
             (source.points, source.tangents),
@@ -286,6 +290,45 @@ class RingMethod:
             overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
             kept.append(Registration(pose, round(hypothesis.support, _DIGITS), round(overlap, _DIGITS)))
         return Registered(tuple(kept), len(found), worn)
+
+    def correspondences(self, source: RingFeatures, target: RingFeatures) -> Correspondences:
+        """The likeliest pairs of contour points."""
+        return self._likely(self.logits(source.side, target.side))
+
+    def _likely(self, logits: NDArray[np.float32]) -> Correspondences:
+        return likely_correspondences(logits, self.settings.most_points, self.settings.least, _SHARPER)
+
+    def match_near(
+        self,
+        source: RingFeatures,
+        target: RingFeatures,
+        near: Rigid2D,
+        gap_px: float = 0.0,
+        found: Correspondences | None = None,
+    ) -> PairMatch | None:
+        """How two fragments fit near a pose that something else proposes: refined by ICP from there, then judged; None
+        where they touch along next to nothing.
+
+        gap_px: what wear has usually taken away between neighbours; found: their correspondences, where they are known.
+        """
+        chosen = self.settings
+        step = max(source.side.strip.step_px, target.side.strip.step_px)
+        reach_px = (chosen.contact + _ASTRAY) * step + gap_px
+        touching = contact(source.outline, target.outline, near, reach_px)
+        if len(touching) * source.outline.spacing_px < _LEAST_NEAR * step:
+            return None
+        rows = touching.rows[:: max(1, len(touching) // _ANCHORS)]
+        points = source.outline.points[rows]
+        hold = (points, near.apply(points), np.full(len(points), _HOLD))
+        pose = refine(source.outline, target.outline, near, hold, reach_px).rounded()
+        found = found or self.correspondences(source, target)
+        off_px = np.linalg.norm(pose.apply(source.points[found.rows]) - target.points[found.columns], axis=1)
+        support = float(np.sqrt(found.probability[off_px < chosen.threshold * step]).sum())
+        overlap = overlap_penalty(source.outline, target.outline, pose, chosen.allowed * step) / step
+        registration = Registration(pose, round(support, _DIGITS), round(overlap, _DIGITS))
+        registered = Registered((registration,), len(found), self.is_worn(source.side))
+        fits = self._judged(source, target, registered)
+        return next(self._ways(source, target, fits), None)
 
     def _judged(self, source: RingFeatures, target: RingFeatures, registered: Registered) -> list[Fit]:
         """The poses of a pair, measured and judged; the likeliest first."""

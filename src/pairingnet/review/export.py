@@ -22,7 +22,7 @@ from urllib.parse import quote
 import cv2
 import numpy as np
 
-from pairingnet.assemble.canvas import placed_fragment
+from pairingnet.assembly.canvas import placed_fragment
 from pairingnet.errors import SettingsError, printable
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.collection import Collection

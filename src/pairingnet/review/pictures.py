@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.geometry import Points, Rigid2D
 from pairingnet.io.images import shrunk
 from pairingnet.types import Fragment, Group, PairMatch, Pixels

@@ -17,11 +17,12 @@ from pairingnet.io.files import write_whole
 from pairingnet.io.images import shrunk
 from pairingnet.review.pictures import GroupPicture
 from pairingnet.review.words import counted
-from pairingnet.types import Assembly, Decisions, PairMatch, Pixels
+from pairingnet.types import Assembly, Decisions, Group, PairMatch, Pixels
 
 _MOST_JOINS = 150
 _LONGEST_PX = 1600  # of a group
 _DOUBTFUL = (0.05, 0.9)
+_NAMED = 6  # doubtful pieces of a group; more would hide the others
 # Of the shorter contour. Among all pairs of the sample, asked two by two, five joins above 50 % touched along less, and
 # all five were wrong; no true one did.
 _SHORT = 0.05
@@ -103,8 +104,19 @@ def _groups(assembly: Assembly, pictures: Sequence[str]) -> str:
     for number, (group, picture) in enumerate(zip(assembly.groups, pictures, strict=True), start=1):
         weakest = min((join.probability for join in group.joins), default=float("nan"))
         note = f"{len(group)} pieces, weakest join {weakest:.0%}" if group.joins else f"{len(group)} pieces"
+        note += _loosely_held(group)
         rows.append(f"<figure class=group>{picture}<figcaption>Group {number}: {note}</figcaption></figure>")
     return "\n".join(rows)
+
+
+def _loosely_held(group: Group) -> str:
+    """The pieces of a group that a person should look at first: they may lie elsewhere."""
+    loose = sorted((chance, name) for name, chance in group.probabilities.items() if chance < _DOUBTFUL[1])
+    if not loose:
+        return ""
+    named = ", ".join(f"{_name(name)} ({chance:.0%})" for chance, name in loose[:_NAMED])
+    more = f" and {len(loose) - _NAMED} more" if len(loose) > _NAMED else ""
+    return f"; in doubt whether they lie right: {named}{more}"
 
 
 def outlined(picture: GroupPicture) -> str:
@@ -165,6 +177,9 @@ def _why(match: PairMatch) -> str:
         if told["overlap_px"] > 0:
             parts.append(f"{told['overlap_px']:.0f} px of edge lie on the other piece")
         parts.append(f"colours along the seam correlate by {told['colour_correlation']:.2f}")
+    if match.others:
+        second = max(other.probability for other in match.others)
+        parts.append(f"they fit in {counted(len(match.others), 'other way')} too ({second:.0%} at most by itself)")
     return ", ".join(parts)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.engine.local import progress_bar
 from pairingnet.errors import TruthError
 from pairingnet.geometry import Points, Rigid2D, fit_rigid, perimeter

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pairingnet.assemble.canvas import compose
+from pairingnet.assembly.canvas import compose
 from pairingnet.config import TearSettings, WearSettings
 from pairingnet.engine.jobs import Workers, run_jobs
 from pairingnet.errors import CollectionError, ImageError

@@ -20,6 +20,7 @@ _ROUNDS = 6
 _POINTS = 24  # of each seam
 _LOOSE = (6.0, 1.0)  # steps
 _DENSE = 80  # bodies up to which equations are solved as a full matrix, which is faster then
+_TRUST = -0.25  # power of how far off a match usually is; where all gape, a tight one is as often tight by chance
 _EXACT = 0.1  # steps; nearer to the truth than that no join is known to lie
 
 
@@ -47,7 +48,7 @@ def settle_poses(
     seams = [_seam(join) for join in joins]
     starts = np.cumsum([0, *(len(of_source) for of_source, _ in seams[:-1])])
     ends = np.array([(number[join.source], number[join.target]) for join in joins])
-    counts = np.array([usually_off_steps(join, step_px) ** -0.5 if exact else 1.0 for join in joins])
+    counts = np.array([usually_off_steps(join, step_px) ** _TRUST if exact else 1.0 for join in joins])
     p, q = (
         np.concatenate([poses[name].apply(points) for name, points in placed])
         for placed in (

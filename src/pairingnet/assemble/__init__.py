@@ -1,5 +1,0 @@
-"""Pair matches -> groups and poses -> canvas."""
-
-from pairingnet.steps import make_callable
-
-make_callable(__name__)

@@ -1,0 +1,1 @@
+"""Pair matches -> groups of placed fragments. Begin with `layout.py`; docs/method.md has the formulas."""
