@@ -102,16 +102,50 @@ def _on_slices(
 
 
 def score(
-    collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
-    matches: Annotated[Path, typer.Option(help="matches.json of any method (docs/benchmark.md).")],
+    truth: Annotated[
+        Path, typer.Argument(help="A collection with truth; with ANSWER also poses of others: rpf,x,y,rot, truth.json.")
+    ],
+    answer: Annotated[
+        Path | None, typer.Argument(help="Whole puzzles: a run folder, assembly.json, or a file 'rpf,x,y,rot'.")
+    ] = None,
+    matches: Annotated[Path | None, typer.Option(help="matches.json of any method (docs/benchmark.md).")] = None,
     search: Annotated[Path | None, typer.Option(help="A ranking of candidates: .json, .csv or .npz.")] = None,
     assembly: Annotated[Path | None, typer.Option(help="assembly.json, where the method makes groups.")] = None,
     name: Annotated[str | None, typer.Option(help="What the method is called.", show_default="the folder")] = None,
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write the table (.md, .csv, .json).")] = None,
+    px_per_mm: Annotated[float, typer.Option(help="Of the images; RePAIR's have 7.369.", min=1e-6)] = 7.369,
+    reach: Annotated[
+        float | None, typer.Option(help="Pixels between neighbours.", min=0, show_default="as in the truth; RePAIR 60")
+    ] = None,
+    rpf: Annotated[Path | None, typer.Option(help="Write the answer as 'rpf,x,y,rot': a file a puzzle, here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Score the answers of any method, in any language, from the files it wrote."""
+    """Score the answers of any method, in any language, from the files it wrote.
+
+    With ANSWER: how whole puzzles are laid out, by the metrics of the RePAIR benchmark. With --matches: pairs, and what
+    else is given.
+    """
+    from pairingnet.errors import SettingsError
+
+    if (answer is None) == (matches is None):
+        raise SettingsError("Either pairs are scored, or whole puzzles.", "Give --matches FILE, or a second argument.")
+    if answer is not None:
+        _score_puzzles(truth, answer, px_per_mm, reach, out, rpf, as_json)
+    elif matches is not None:
+        _score_pairs(truth, matches, search, assembly, name, part, out, as_json)
+
+
+def _score_pairs(
+    collection: Path,
+    matches: Path,
+    search: Path | None,
+    assembly: Path | None,
+    name: str | None,
+    part: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
     import sys
 
     from pairingnet.benchmark import table
@@ -128,6 +162,27 @@ def score(
     if out is not None:
         table.write_table(out, "scores", made)
     print(table.as_json(made) if as_json else table.as_markdown(made))
+
+
+def _score_puzzles(
+    truth: Path, answer: Path, px_per_mm: float, reach: float | None, out: Path | None, rpf: Path | None, as_json: bool
+) -> None:
+    import sys
+
+    from pairingnet.evaluate import puzzle_files
+    from pairingnet.evaluate.puzzle_table import score_puzzles, write_table
+
+    puzzles = puzzle_files.with_reach(puzzle_files.read_puzzles(truth), reach)
+    layouts, silent = puzzle_files.read_layouts(answer, puzzles)
+    for name in silent:
+        print(f"note    there is no answer to {name}; nothing of it counts as placed", file=sys.stderr)
+    made = score_puzzles(puzzles, layouts, px_per_mm)
+    if rpf is not None:
+        for puzzle, groups in zip(puzzles, layouts, strict=True):
+            puzzle_files.write_layout(rpf / f"{puzzle.name}.csv", puzzle, groups)
+    if out is not None:
+        write_table(out, "puzzles", made)
+    print(made.as_json() if as_json else made.as_markdown())
 
 
 class _Paper:

@@ -46,6 +46,11 @@ def true_pairs(
     return pairs
 
 
+def neighbours(contours: Mapping[str, Points], max_gap_px: float, min_overlap_px: float) -> set[frozenset[str]]:
+    """Whom the rule of `true_pairs` calls neighbours, in no order."""
+    return {frozenset((pair.source, pair.target)) for pair in true_pairs(contours, max_gap_px, min_overlap_px)}
+
+
 def shared_stretch(
     source: Points, target: Points, source_tree: cKDTree, target_tree: cKDTree, max_gap_px: float
 ) -> tuple[Points, float]:
