@@ -60,11 +60,12 @@ def test_differences_are_named() -> None:
 def test_levels_of_wear_grow() -> None:
     """Each level takes more of a piece than the one before it, and `none` nothing."""
     taken = {}
-    for name in ("none", "light", "medium", "heavy", "sherds"):
+    for name in ("none", "light", "medium", "heavy", "sherds", "broken", "fresco"):
         mask = blob(3, size=320, radius=120)
         kept = wear_edge(mask, WEAR_LEVELS[name], np.random.default_rng(0))
         taken[name] = int((mask > 127).sum() - (kept > 127).sum())
     assert taken["none"] == 0 < taken["light"] < taken["medium"] < taken["heavy"]
+    assert taken["broken"] < taken["fresco"]
     assert set(WEAR_LEVELS) == {*taken, "scanned"}
 
 

@@ -89,10 +89,28 @@ class WearSettings:
     jpeg: int = 0  # lowest JPEG quality a piece is stored with on its way (0: none)
     scanned: float = 0.0  # share of the pieces that are laid on a mat, scanned, and found again
 
+    # What is broken and has lain in the ground: pieces no longer touch, and their surface has suffered.
+    gap: float = 0.0  # px between neighbours: each has lost half of it along all of its edge
+    gap_varies: float = 0.0  # share of the gap by which it changes slowly along the edge
+    gap_scale: float = 150.0  # px along the edge over which it changes
+    gap_pictures: float = 0.0  # share of the gap by which it differs between pictures
+    corners: float = 0.0  # share of the corners that are broken off
+    corner_size: float = 16.0  # px, typical length lost on both sides of a corner
+    flakes: float = 0.0  # share of the surface that has flaked off and shows the plaster, most at the edges
+    fading: float = 0.0  # largest share of a piece's colour that has faded
+    dirt: float = 0.0  # how dark stains are, from 0 to 1
+    marks: float = 0.0  # strokes of a tool per 100 x 100 px
+    light: float = 0.0  # spread of how much brighter one end of a piece is lit than its middle
+    lost: float = 0.0  # share of the pieces that are lost, beside those of `drop`
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             _require(value >= 0, field.name, value, "0 or more")
+        for name in ("gap_varies", "gap_pictures", "corners", "flakes", "fading", "dirt"):
+            _require(getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        _require(self.gap_scale >= 1, "gap_scale", self.gap_scale, "1 or more")
+        _require(self.lost < 1, "lost", self.lost, "below 1")
         _require(self.erosion_scale >= 1, "erosion_scale", self.erosion_scale, "1 or more")
         _require(self.spared < 1, "spared", self.spared, "below 1")
         _require(self.straight <= 1, "straight", self.straight, "between 0 and 1")
@@ -117,6 +135,15 @@ WEAR_LEVELS = {
     "sherds": WearSettings(
         erosion=5.0, erosion_scale=45, spared=0.7, rounded=3.0, chips=1.0, chip_size=6, colour=0.02, blur=0.4,
         noise=2.0, jpeg=90,
+    ),
+    # Gaps of 0 to 20 px: up to ten steps of the contour of photographs torn into pieces of 150 px and more.
+    "broken": WearSettings(
+        gap=10.0, gap_varies=0.5, gap_pictures=1.0, rubbed=0.5, rounded=3.0, chips=1.0, chip_size=6, corners=0.2,
+        colour=0.03, light=0.08, blur=0.5, noise=2.0, jpeg=90,
+    ),
+    "fresco": WearSettings(
+        gap=10.0, gap_varies=0.7, gap_pictures=1.0, rubbed=0.8, rounded=4.0, chips=1.5, chip_size=8, corners=0.35,
+        flakes=0.1, fading=0.4, dirt=0.5, marks=0.3, lost=0.1, colour=0.04, light=0.12, blur=0.8, noise=3.0, jpeg=85,
     ),
 }  # fmt: skip
 
@@ -446,7 +473,7 @@ class SliceSettings:
     """One collection of a benchmark over several: how pictures are torn, and which fragments of it are asked about."""
 
     rotate: bool = True  # turn every piece by a random angle
-    wear: str = "none"  # "none", "scanned", "light", "medium", "heavy" or "sherds"
+    wear: str = "none"  # "none", "scanned", "light", "medium", "heavy", "sherds", "broken" or "fresco"
     straight: float = 0.0  # share of cuts that are one straight seam, beside those of the wear
     texture: str = "rgb"  # pieces are shown as "rgb", "grey" or "canny" (black and white edges) to every method
     split: str = "picture"  # "picture", or "paper": fragments are shuffled 5:1:4 whatever picture they are from

@@ -30,6 +30,7 @@ for command in (
     solving.decide,
     solving.export,
     collections.tear,
+    collections.paint,
     collections.prepare,
     collections.annotate,
     collections.stats,

@@ -18,7 +18,7 @@ def tear(
     rotate: Annotated[
         bool | None, typer.Option("--rotate/--no-rotate", help="Turn each piece at random.", show_default="--rotate")
     ] = None,
-    wear: Annotated[str, typer.Option(help="none, scanned, light, medium, heavy or sherds.")] = "none",
+    wear: Annotated[str, typer.Option(help="none, scanned, light, medium, heavy, sherds, broken or fresco.")] = "none",
     drop: Annotated[float | None, typer.Option(help="Share of the pieces that are lost.", show_default="0")] = None,
     split: Annotated[str, typer.Option(help="'picture', or 'paper' (by fragment, 5:1:4).")] = "picture",
     max_megapixels: MaxMegapixels = 400,
@@ -56,6 +56,24 @@ def tear(
         f"look at     {out / 'contact_sheet.jpg'}, {out / 'truth_sheet.jpg'}",
     ]
     finish(summary, lines, result.bad_files, as_json)
+
+
+def paint(
+    out: Annotated[Path, typer.Argument(help="The folder for the pictures.")],
+    kind: Annotated[str, typer.Option(help="fresco (painted walls) or pottery.")] = "fresco",
+    count: Annotated[int, typer.Option(help="How many.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Make pictures of painted walls or pots, to be torn: where no photographs of such are at hand."""
+    from pairingnet.errors import SettingsError
+    from pairingnet.synth.paint import PAINTERS, paint_pictures
+
+    if kind not in PAINTERS:
+        raise SettingsError(f"There are no pictures of the kind '{kind}'.", f"Choose one of {', '.join(PAINTERS)}.")
+    paths = paint_pictures(out, kind, count, seed)
+    lines = [f"{counted(len(paths), 'picture')} of the kind {kind}", f"look at  {out}"]
+    finish({"pictures": [str(path) for path in paths]}, lines, (), as_json)
 
 
 def prepare(

@@ -35,11 +35,15 @@ from pairingnet.synth.scanned import scanned
 from pairingnet.synth.splits import split_by_fragment, split_by_picture
 from pairingnet.synth.tear import tear_picture
 from pairingnet.synth.truth import DIFFICULTY_THRESHOLDS, keep_pairs, true_pairs
-from pairingnet.synth.wear import wear_edge, wear_surface
+from pairingnet.synth.wear import wear_edge, wear_of_picture, wear_surface
 from pairingnet.types import FragmentRecord, Pixels
 
 _SHEET_FRAGMENTS = 48
 _LEAST_SIDE = 8  # px
+_OF_BROKEN = (
+    *("gap", "gap_varies", "gap_scale", "gap_pictures", "corners", "corner_size"),
+    *("flakes", "fading", "dirt", "marks", "light", "lost"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,12 @@ class TearJob:
     seed: int
 
     def as_dict(self) -> dict[str, Any]:
-        wear = {f"wear.{name}": value for name, value in as_dict(self.wear).items()}
-        return {"seed": self.seed, **as_dict(self.settings), **wear}
+        """For a collection's file. What is broken is told where anything is, so that others stay as they were."""
+        none = as_dict(WearSettings())
+        wear = as_dict(self.wear)
+        broken = any(wear[name] != none[name] for name in _OF_BROKEN)
+        told = [name for name in wear if broken or name not in _OF_BROKEN]
+        return {"seed": self.seed, **as_dict(self.settings), **{f"wear.{name}": wear[name] for name in told}}
 
 
 @dataclass(frozen=True)
@@ -88,23 +96,25 @@ def tear_one_picture(
     """Tear one picture (H, W, 3): write its pieces to `folder / image_folder`, return them with their truth."""
     # One stream for each purpose: turning the pieces or wearing them does not change the cuts.
     seed = [job.seed, zlib.crc32(name.encode())]
-    cuts, poses, losses, wearing = np.random.default_rng(seed).spawn(4)
+    cuts, poses, losses, wearing, of_picture = np.random.default_rng(seed).spawn(5)
+    wear = wear_of_picture(job.wear, of_picture)
+    lost = job.settings.drop + wear.lost * (1 - job.settings.drop)
     height, width = picture.shape[:2]
     records, contours = [], {}
-    for number, piece in enumerate(tear_picture((width, height), job.settings, cuts, job.wear.straight)):
+    for number, piece in enumerate(tear_picture((width, height), job.settings, cuts, wear.straight)):
         angle_rad = float(poses.uniform(-np.pi, np.pi)) if job.settings.rotate else 0.0
         edge_rng, surface_rng = wearing.spawn(2)
         mask = 255 * piece.mask
-        worn = wear_edge(mask, job.wear, edge_rng)
+        worn = wear_edge(mask, wear, edge_rng)
         left = trace_contour(worn)
-        if losses.random() < job.settings.drop or not len(left):  # lost, or worn away
+        if losses.random() < lost or not len(left):  # lost, or worn away
             continue
         pixels, alpha, canvas_from_fragment = extract_piece(
             picture, worn, piece.left, piece.top, angle_rad, job.settings.margin
         )
-        pixels = wear_surface(pixels, alpha, job.wear, surface_rng)
-        if surface_rng.random() < job.wear.scanned:
-            pixels, alpha = scanned(pixels, alpha, job.wear.jpeg or 90, surface_rng)
+        pixels = wear_surface(pixels, alpha, wear, surface_rng)
+        if surface_rng.random() < wear.scanned:
+            pixels, alpha = scanned(pixels, alpha, wear.jpeg or 90, surface_rng)
         fragment_id = f"{name}_{number:02d}"
         image = f"{image_folder}/{fragment_id}.png"
         write_whole(folder / image, partial(write_png, pixels=np.dstack([pixels, alpha]), dpi=dpi))

@@ -69,6 +69,12 @@ def shared_stretch(
     return (source[order] + target[np.asarray(nearest)[order]]) / 2, float(length / 2)
 
 
+def seam_gap(seam: Points, source: Points, target: Points) -> NDArray[np.float64]:
+    """(K,) how wide the gap is at each point of a seam (K, 2): from what is left of the source's contour to what is
+    left of the target's, all on the canvas."""
+    return np.asarray(cKDTree(source).query(seam)[0] + cKDTree(target).query(seam)[0], dtype=np.float64)
+
+
 def difficulty_of(overlap_ratio: float, thresholds: tuple[float, float]) -> str:
     """ "High" for a short shared stretch, "Low" for a long one."""
     low, high = thresholds

@@ -84,12 +84,20 @@ def correspondences(collection: Collection, pair: TruePair, source: Strip, targe
         assert pose is not None
         places.append(pose.apply(strip.points))
         along.append(pose.apply(strip.tangents) - pose.shift)
-    to_seam, at = cKDTree(seam).query(places[0], distance_upper_bound=_REACH_PX)
+    reach_px = _reach_px(collection)
+    to_seam, at = cKDTree(seam).query(places[0], distance_upper_bound=reach_px)
     rows = np.flatnonzero(np.isfinite(to_seam))
     distance, columns = cKDTree(places[1]).query(seam[np.asarray(at)[rows]])
     opposed = (along[0][rows] * along[1][columns]).sum(axis=1) < _OPPOSED
-    kept = (distance < _REACH_PX) & opposed
+    kept = (distance < reach_px) & opposed
     return rows[kept], np.asarray(columns, dtype=np.intp)[kept]
+
+
+def _reach_px(collection: Collection) -> float:
+    """How far worn edges may lie from their seam: half of the widest gap that the collection was made with comes on
+    top of what all wear takes."""
+    wear = {name: float(collection.made_by.get(f"wear.{name}", 0.0)) for name in ("gap", "gap_varies", "gap_pictures")}
+    return _REACH_PX + wear["gap"] / 2 * (1 + wear["gap_varies"]) * (1 + wear["gap_pictures"])
 
 
 # A changed look ------------------------------------------------------------------------------------------------------
