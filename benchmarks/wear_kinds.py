@@ -6,14 +6,17 @@ The third-party sets are for looking at: nothing is chosen by them.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.solving import SETS, read_set, torn_pictures
 from pairingnet.config import WEAR_LEVELS, TearSettings, WearSettings
-from pairingnet.io.collection import Collection
+from pairingnet.io.collection import FILE_NAME, Collection, read_collection, write_collection
 from pairingnet.io.images import image_files
 from pairingnet.synth.collect import TearJob, tear_one_picture
 from pairingnet.synth.paint import PAINTERS
@@ -30,24 +33,34 @@ _FIRST = 22  # pictures of photos/val before these calibrate the verifier
 
 
 def puzzles_of(shared: Path, kind: str, count: int, folder: Path, seed: int = 1) -> list[Collection]:
-    """Puzzles of a kind, each a picture: generated ones (`count` of them), or a third-party set."""
+    """Puzzles of a kind, each a picture: generated ones (`count` of them), or a third-party set. What is in the folder
+    already is read."""
     if kind in THIRD_PARTY:
-        return [third_party(shared, kind, folder)]
+        return [_kept(folder / kind, partial(read_set, shared, kind, store=True))]
+    job = TearJob(TORN, KINDS[kind], seed)
+    own = folder / f"{kind}-{zlib.crc32(repr(job).encode()):08x}"
     if kind == "walls":
-        return [_painted(number, folder / f"{number}", seed) for number in range(count)]
+        return [_kept(own / f"wall-{number}", partial(_painted, number, job)) for number in range(count)]
     pictures = image_files(shared / "photos" / "val")[_FIRST:][:count]
-    return [torn_pictures([path], folder / path.stem, TORN, seed, KINDS[kind]) for path in pictures]
+    return [_kept(own / path.stem, partial(_torn, path, job)) for path in pictures]
 
 
-def third_party(shared: Path, name: str, folder: Path) -> Collection:
-    """A set with its images stored, as its people gave it."""
-    return read_set(shared, name, folder / name, store=True)
+def _kept(folder: Path, make: Callable[[Path], Collection]) -> Collection:
+    """The collection in a folder, made where there is none; stored with all of its truth."""
+    if not (folder / "truth" / FILE_NAME).is_file():
+        made = make(folder / "truth")
+        write_collection(made)
+        return made
+    return read_collection(folder / "truth")
 
 
-def _painted(number: int, folder: Path, seed: int) -> Collection:
+def _torn(path: Path, job: TearJob, folder: Path) -> Collection:
+    return replace(torn_pictures([path], folder, job.settings, job.seed, job.wear), made_by=job.as_dict())
+
+
+def _painted(number: int, job: TearJob, folder: Path) -> Collection:
     """A wall or a pot, broken."""
-    rng = np.random.default_rng([seed, number])
+    rng = np.random.default_rng([job.seed, number])
     painter = list(PAINTERS.values())[number % len(PAINTERS)]
-    job = TearJob(TORN, KINDS["walls"], seed)
     torn = tear_one_picture(painter((1000, 720), rng), f"wall-{number}", job, folder, "fragments")
     return replace(torn, made_by=job.as_dict())
