@@ -1,13 +1,13 @@
 """Pieces that no longer touch, put together: docs/results.md, section "Broken pieces".
 
 python -m benchmarks.broken --shared FOLDER --out FOLDER [--kinds broken repair_g12] [--pictures 4] [--weights FILE]
-                            [--set NAME=VALUE] [--again]
+                            [--set NAME=VALUE] [--closed] [--again]
 
 Puzzles of pictures of photos/val that are broken in several ways, of painted walls, and RePAIR's; every piece is laid
 on every other. roughly: true neighbours whose two pieces, by themselves, are laid within 10 degrees and 60 px of the
 truth; RR: within 16 px and within 8 px; sure: joins above .9 when all is put together, and how many of them are not
 even roughly right; Q_pos and RMSE (in px) as `pairingnet score` has them, means over puzzles. What was laid is kept in
-OUT and judged anew; --again lays it anew.
+OUT and judged anew; --again lays it anew. --closed: gaps are not fitted (match.gap), for comparison.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pairingnet.geometry import Rigid2D, angle_difference
 from pairingnet.io.collection import Collection
 from pairingnet.io.run import read_joins, write_joins
 from pairingnet.match.contact import Outline
+from pairingnet.match.gap import with_gaps
 from pairingnet.match.pair import method_for
 from pairingnet.match.weights import SHIPPED, RingModel, load_model
 from pairingnet.prepare.load import load_fragments
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", choices=(*KINDS, *THIRD_PARTY), default=DEFAULT)
     parser.add_argument("--pictures", type=int, default=4, help="of each generated kind")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of solve")
+    parser.add_argument("--closed", action="store_true", help="gaps are not fitted, as before")
     parser.add_argument("--again", action="store_true", help="lay all pieces on each other anew")
     given = parser.parse_args()
     settings = solve_settings(parse_assignments(given.set))
@@ -82,12 +84,13 @@ def main() -> None:
     for kind in given.kinds:
         counts = []
         for truth in puzzles_of(given.shared, kind, given.pictures, given.out):
-            counts.append(counts_of(laid(truth, model, given.again), settings))
+            counts.append(counts_of(laid(truth, model, given.again, not given.closed), settings))
         print(f"| {kind} | {told(counts)} |", flush=True)
 
 
-def laid(truth: Collection, model: RingModel, again: bool = False) -> LaidPuzzle:
-    """All pieces of a puzzle laid on each other; from the file where that was done with these weights before."""
+def laid(truth: Collection, model: RingModel, again: bool = False, gaps: bool = True) -> LaidPuzzle:
+    """All pieces of a puzzle laid on each other; from the file where that was done with these weights before. gaps: are
+    fitted."""
     fragments = list(load_fragments(truth))
     method = method_for(fragments, model)
     outlines = {each.id: Outline.at_step(each.contour, method.step_px) for each in fragments}
@@ -95,7 +98,8 @@ def laid(truth: Collection, model: RingModel, again: bool = False) -> LaidPuzzle
     if again or not path.is_file():
         features = method.know(list(method.features(fragments)))
         write_joins(path, [method.match(a, b) for a, b in combinations(features, 2)])
-    return LaidPuzzle(truth, outlines, read_joins(path), method.step_px)
+    joins = read_joins(path)
+    return LaidPuzzle(truth, outlines, with_gaps(joins, outlines, method.step_px) if gaps else joins, method.step_px)
 
 
 def counts_of(puzzle: LaidPuzzle, settings: SolveSettings) -> Counts:

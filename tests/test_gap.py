@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 from pairingnet.geometry import Points, Rigid2D, resample_closed, signed_area
 from pairingnet.match.contact import Outline
-from pairingnet.match.gap import GapFit, GapPrior, fit_gap, pooled_prior
+from pairingnet.match.gap import GapFit, GapPrior, fit_gap, pooled_prior, with_gaps
+from pairingnet.types import PairMatch
 
 STEP = 4.0
 BROAD = GapPrior(10.0, 30.0)
@@ -96,3 +99,42 @@ def test_the_sure_ones_tell_the_others() -> None:
     prior = pooled_prior(fits, GapPrior(0, 30))
     assert prior.width_px == pytest.approx(21, abs=2) and prior.spread_px < 12
     assert pooled_prior([GapFit(Rigid2D())], GapPrior(8, 30)).width_px == pytest.approx(8)
+
+
+def joins_of(gap_px: float, closed_px: float, loose_px: float) -> tuple[list[PairMatch], dict[str, Outline]]:
+    """The same two sides as several pairs, each closed; one join more is hopeless."""
+    source, target = two_sides(gap_px, 40)
+    outlines: dict[str, Outline] = {}
+    joins = []
+    for number in range(4):
+        names = f"a{number}", f"b{number}"
+        outlines |= dict(zip(names, (source, target), strict=True))
+        points = np.array([[[x, 0.0], [x, 0.0]] for x in range(0, 600, 20)])
+        probability = 0.9 if number else 0.001
+        told = {"gap_px": loose_px, "worn_px": 0.0}
+        joins.append(PairMatch(*names, Rigid2D(0, 0, closed_px), 1.0, points, "", probability, told))
+    return joins, outlines
+
+
+def test_joins_of_broken_pieces_are_moved_apart() -> None:
+    joins, outlines = joins_of(20, closed_px=20, loose_px=2.0)
+    joins[1] = replace(joins[1], others=(replace(joins[1], target_from_source=Rigid2D(0, 1, 18), probability=0.2),))
+    moved = with_gaps(joins, outlines, STEP)
+    assert moved[0] is joins[0]  # hopeless
+    for join in (*moved[1:], moved[1].others[0]):
+        assert join.target_from_source is not None and off_px(join.target_from_source) < 2
+        assert join.evidence["worn_px"] == pytest.approx(20, abs=1.5) and 0 < join.evidence["worn_sigma_px"] < 6
+    assert [join.probability for join in moved] == [join.probability for join in joins]
+
+
+@pytest.mark.parametrize(("gap", "loose"), [(20, 0.1), (2, 2.0)])
+def test_joins_of_pieces_that_touch_stay_as_they_are(gap: float, loose: float) -> None:
+    """Those that lie tightly are not even fitted; those whose gaps are small are left to what is told."""
+    joins, outlines = joins_of(gap, closed_px=gap, loose_px=loose)
+    assert all(after is before for after, before in zip(with_gaps(joins, outlines, STEP), joins, strict=True))
+
+
+def test_joins_without_pose_or_probability_say_nothing() -> None:
+    _, outlines = joins_of(20, 20, 2.0)
+    joins = [PairMatch("a0", "b0", None), PairMatch("a1", "b1", Rigid2D())]
+    assert with_gaps(joins, outlines, STEP) == joins and with_gaps([], {}, STEP) == []

@@ -20,6 +20,7 @@ from pairingnet.config import SolveSettings
 from pairingnet.errors import CollectionError, NoFragmentError
 from pairingnet.match import pair
 from pairingnet.match.contact import Outline
+from pairingnet.match.gap import with_gaps
 from pairingnet.match.weights import RingModel
 from pairingnet.models.device import one_thread
 from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
@@ -77,6 +78,7 @@ def search(
             ranked, _ = method.rank(features, settings.candidates)
             pairs = {(min(a, int(b)), max(a, int(b))) for a, row in enumerate(ranked) for b in row if b >= 0}
         joins = [method.match(features[a], features[b]) for a, b in sorted(pairs)]
+        joins = with_gaps(joins, {each.id: each.outline for each in features}, method.step_px)
     likely = [join for join in joins if join.target_from_source is not None and join.probability >= settings.least]
     return sorted(likely, key=lambda join: (-join.score, join.source, join.target))
 

@@ -25,6 +25,7 @@ from pairingnet.io.manifest import Manifest
 from pairingnet.io.resume import content_mark
 from pairingnet.io.run import read_joins, write_joins
 from pairingnet.match.candidates import Candidates
+from pairingnet.match.gap import with_gaps
 from pairingnet.match.guided import GuidedMatching
 from pairingnet.match.many import Source, features_in, match_many, method_of
 from pairingnet.match.registered import RegisteredPairs
@@ -171,6 +172,7 @@ def _matched(
 
     joins = [match for _, match in match_many(source, asked, jobs, keep)]
     stored.keep_only(key_of.values())
+    joins = with_gaps(joins, {each.id: each.outline for each in features}, source.step_px)
     return sorted(joins, key=lambda match: (-match.score, match.source, match.target))
 
 

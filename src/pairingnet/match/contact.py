@@ -8,6 +8,7 @@ from functools import cached_property
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from pairingnet.geometry import Points, Rigid2D, perimeter, resample_closed
 from pairingnet.match import loops
@@ -39,6 +40,11 @@ class Outline:
     @cached_property
     def spacing_px(self) -> float:
         return perimeter(self.points) / len(self.points)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        """The points, to be found from any distance."""
+        return cKDTree(self.points)
 
     @cached_property
     def ground(self) -> Ground:

@@ -34,6 +34,7 @@ from pairingnet.io.fingerprint import fingerprint
 from pairingnet.io.resume import content_mark
 from pairingnet.io.run import read_joins, write_joins
 from pairingnet.match.contact import Outline
+from pairingnet.match.gap import with_gaps
 from pairingnet.match.guided import GuidedMatching, guided_matching
 from pairingnet.match.pair import method_for
 from pairingnet.match.weights import RingModel, load_model
@@ -114,6 +115,7 @@ def puzzle_of(truth: Collection, fragments: Sequence[Fragment], model: RingModel
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_joins(kept, matches)
     outlines = {each.id: each.outline for each in features}
+    matches = with_gaps(matches, outlines, method.step_px)
     judge = guided_matching(method, features, usual_gap_px(matches))
     return Puzzle(truth, outlines, matches, method.step_px, judge)
 
