@@ -180,23 +180,23 @@ def _solved(
     spin = np.stack([-arm[:, 1], arm[:, 0]], axis=1) / radius  # the turn is counted in px at the seam's ends
     place = arm @ _longest_axis(arm) / radius
     ones = np.ones(len(moved))
-    # Unknowns: turn, shift (2), width, slope; rows: the gap at each point, the place along the seam, what is known.
+    # Unknowns: turn, shift (2), width, slope. Rows: the gap at each point, its place along the seam, what is known.
     columns = [(normals * spin).sum(axis=1), normals[:, 0], normals[:, 1], -ones, -place]
     held = [(tangents * spin).sum(axis=1), tangents[:, 0], tangents[:, 1], 0 * ones, 0 * ones]
-    a, b = np.stack(columns, axis=1), np.stack(held, axis=1)
-    slopes = _SLOPE * radius if varying else 1e-6 * radius
-    known = np.diag([0.0, 0.0, 0.0, 1 / prior.spread_px**2, 1 / slopes**2])
+    gaps, holds = np.stack(columns, axis=1), np.stack(held, axis=1)
+    firm = np.full(len(moved), (_HELD / step_px) ** 2 / _ALIKE)
     strayed = (tangents * (moved - start.apply(points))).sum(axis=1)  # along the seam, from where it began
-    holds = (_HELD / step_px) ** 2 / _ALIKE
-    wanted = known @ np.array([0, 0, 0, prior.width_px, 0]) - holds * (b.T @ strayed)
+    slopes = _SLOPE * radius if varying else 1e-6 * radius
+    known = np.array([0.0, 0.0, 0.0, 1 / prior.spread_px**2, 1 / slopes**2])
+    left = _normal(holds, firm) + np.diag(known + 1e-12)
+    right = known * [0, 0, 0, prior.width_px, 0] - np.einsum("ki,k->i", holds, firm * strayed)
     left_over = across - np.median(across)
     for _ in range(_REWEIGHTED):
         spread = max(1.4826 * float(np.median(np.abs(left_over))), _LEAST_SPREAD * step_px)
         weight = 1 / (1 + (left_over / (3 * spread)) ** 2) ** 2 / (_ALIKE * spread**2)
-        left = a.T @ (weight[:, None] * a) + holds * (b.T @ b) + known
-        covariance = np.linalg.inv(left + 1e-12 * np.eye(5))
-        solution = covariance @ (wanted - a.T @ (weight * across))
-        left_over = across + a @ solution
+        covariance = np.linalg.inv(left + _normal(gaps, weight))
+        solution = covariance @ (right - np.einsum("ki,k->i", gaps, weight * across))
+        left_over = across + np.einsum("ki,i->k", gaps, solution)
     turn, x, y, width, slope = solution
     after = Rigid2D.about(middle, turn / radius)
     moved_by = Rigid2D(after.angle_rad, after.x_px + float(x), after.y_px + float(y)) @ pose
@@ -211,6 +211,12 @@ def _solved(
         len(moved),
     )
     return float(np.abs([turn, x, y]).max()), fit
+
+
+def _normal(rows: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(5, 5) of the normal equations: rows (K, 5) by weight (K,). A matrix product would round as the processor
+    likes."""
+    return np.asarray(np.einsum("ki,k,kj->ij", rows, weight, rows))
 
 
 def _longest_axis(arm: Points) -> Points:
