@@ -15,41 +15,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.solving import off_px
 from benchmarks.wear_kinds import KINDS, THIRD_PARTY, puzzles_of
-from pairingnet.assemble.together import put_together
+from pairingnet.assembly.energy import LearnedEnergy
+from pairingnet.assembly.layout import lay_out
 from pairingnet.config import SolveSettings
 from pairingnet.evaluate.puzzle_files import read_puzzles
 from pairingnet.evaluate.puzzles import PuzzleScores, mean_scores, score_puzzle
 from pairingnet.geometry import Rigid2D, angle_difference
 from pairingnet.io.collection import Collection
-from pairingnet.io.run import read_joins, write_joins
-from pairingnet.match.contact import Outline
-from pairingnet.match.gap import with_gaps
-from pairingnet.match.pair import method_for
 from pairingnet.match.weights import SHIPPED, RingModel, load_model
 from pairingnet.prepare.load import load_fragments
 from pairingnet.settings import parse_assignments, solve_settings
+from pairingnet.train.layouts import Puzzle, puzzle_of
 from pairingnet.types import PairMatch
 
 ROUGHLY_DEG, ROUGHLY_PX = 10.0, 60.0
 SURE = 0.9
 DEFAULT = ("worn-8px", "heavy", "broken", "fresco", "walls", "repair_g12", "repair_g29_v2", "repair_g51_v2")
-
-
-@dataclass(frozen=True, eq=False)
-class LaidPuzzle:
-    """A puzzle, all of its pieces laid on each other."""
-
-    truth: Collection
-    outlines: dict[str, Outline]
-    joins: list[PairMatch]
-    step_px: float
 
 
 @dataclass(frozen=True)
@@ -88,27 +75,23 @@ def main() -> None:
         print(f"| {kind} | {told(counts)} |", flush=True)
 
 
-def laid(truth: Collection, model: RingModel, again: bool = False, gaps: bool = True) -> LaidPuzzle:
+def laid(truth: Collection, model: RingModel, again: bool = False, gaps: bool = True) -> Puzzle:
     """All pieces of a puzzle laid on each other; from the file where that was done with these weights before. gaps: are
     fitted."""
-    fragments = list(load_fragments(truth))
-    method = method_for(fragments, model)
-    outlines = {each.id: Outline.at_step(each.contour, method.step_px) for each in fragments}
     path = truth.folder.parent / f"joins-{model.mark}.jsonl"
-    if again or not path.is_file():
-        features = method.know(list(method.features(fragments)))
-        write_joins(path, [method.match(a, b) for a, b in combinations(features, 2)])
-    joins = read_joins(path)
-    return LaidPuzzle(truth, outlines, with_gaps(joins, outlines, method.step_px) if gaps else joins, method.step_px)
+    if again:
+        path.unlink(missing_ok=True)
+    return puzzle_of(truth, list(load_fragments(truth)), model, path, gaps)
 
 
-def counts_of(puzzle: LaidPuzzle, settings: SolveSettings) -> Counts:
-    """A puzzle put together, and compared with the truth."""
-    by_pair = {join.pair: join for join in puzzle.joins}
+def counts_of(puzzle: Puzzle, settings: SolveSettings, energy: LearnedEnergy | None = None) -> Counts:
+    """A puzzle put together, and compared with the truth; energy: of layouts, the one that ships unless another is
+    given."""
+    by_pair = {join.pair: join for join in puzzle.matches}
     true = [(pair, by_pair[frozenset((pair.source, pair.target))]) for pair in puzzle.truth.pairs]
     off = np.array([_off(puzzle.truth, join, pair.seam) for pair, join in true])
     roughly = sum(is_roughly_right(puzzle.truth, join) for _, join in true)
-    matches, assembly = put_together(puzzle.outlines, puzzle.joins, puzzle.step_px, settings)
+    matches, assembly = lay_out(puzzle.outlines, puzzle.matches, puzzle.step_px, settings, None, puzzle.judge, energy)
     sure = [match for match in matches if match.probability >= SURE]
     wrong = sum(not is_roughly_right(puzzle.truth, match) for match in sure)
     groups = [*(group.poses for group in assembly.groups), *({name: Rigid2D()} for name in assembly.singles)]

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from benchmarks.broken import SURE, LaidPuzzle, is_roughly_right, laid
+from benchmarks.broken import SURE, is_roughly_right, laid
 from benchmarks.wear_kinds import KINDS, puzzles_of
 from pairingnet.evaluate.metrics import expected_calibration_error
 from pairingnet.match.weights import SHIPPED, load_model
+from pairingnet.train.layouts import Puzzle
 
 _MOST_LOGIT = 12.0
 _RIDGE = 1e-3  # keeps what a few joins say near to what was told
@@ -59,20 +60,20 @@ def main() -> None:
     print(table(kinds))
 
 
-def judged(puzzles: Sequence[LaidPuzzle]) -> Judged:
+def judged(puzzles: Sequence[Puzzle]) -> Judged:
     """All joins of some puzzles, as the verifier tells them."""
     logits, loose, right = [], [], []
     for puzzle in puzzles:
-        joins = [join for join in puzzle.joins if join.target_from_source is not None]
+        joins = [join for join in puzzle.matches if join.target_from_source is not None]
         logits += [join.score for join in joins]
         loose += [usual_gap(puzzle)] * len(joins)
         right += [is_roughly_right(puzzle.truth, join) for join in joins]
     return Judged(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT), np.array(loose), np.array(right, dtype=bool))
 
 
-def usual_gap(puzzle: LaidPuzzle) -> float:
+def usual_gap(puzzle: Puzzle) -> float:
     """How far the surer half of a puzzle's likely joins gape, in steps: nothing of the truth is in it."""
-    joins = [join for join in puzzle.joins if join.target_from_source is not None]
+    joins = [join for join in puzzle.matches if join.target_from_source is not None]
     joins.sort(key=lambda join: -join.score)
     gaps = [join.evidence.get("gap_px", 0.0) + join.evidence.get("worn_px", 0.0) for join in joins]
     surer = gaps[: max(1, round(_SURER_HALF * len(puzzle.outlines)))]

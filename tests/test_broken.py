@@ -20,7 +20,7 @@ from pairingnet.match.weights import load_model
 from pairingnet.synth.collect import tear_one_picture
 from pairingnet.types import Pixels
 from tests.conftest import small_job
-from tests.helpers import all_joins, true_join
+from tests.helpers import ENERGY, all_joins, true_join
 
 
 def test_a_circle_turns_evenly() -> None:
@@ -58,7 +58,7 @@ def test_a_puzzle_laid_before_is_judged_from_its_file(torn: Collection, tmp_path
     joins = all_joins(torn)
     write_joins(tmp_path / f"joins-{model.mark}.jsonl", joins)
     puzzle = laid(stored, model)
-    counts = counts_of(puzzle, SolveSettings())
+    counts = counts_of(puzzle, SolveSettings(), ENERGY)
     assert counts.pairs == counts.roughly == counts.within_16 == counts.within_8 == len(torn.pairs)
     assert counts.sure >= 0.9 * len(torn.pairs) and counts.wrong == 0
     assert counts.scores.q_pos == pytest.approx(1, abs=0.01)

@@ -104,8 +104,10 @@ class PuzzleJob:
     kept: Path
 
 
-def puzzle_of(truth: Collection, fragments: Sequence[Fragment], model: RingModel, kept: Path | None = None) -> Puzzle:
-    """Match all pairs of some fragments, or read how they matched."""
+def puzzle_of(
+    truth: Collection, fragments: Sequence[Fragment], model: RingModel, kept: Path | None = None, gaps: bool = True
+) -> Puzzle:
+    """Match all pairs of some fragments, or read how they matched; gaps: are fitted where pieces no longer touch."""
     method = method_for(fragments, model)
     features = method.know(list(method.features(fragments)))
     matches = read_joins(kept) if kept is not None else []
@@ -115,7 +117,7 @@ def puzzle_of(truth: Collection, fragments: Sequence[Fragment], model: RingModel
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_joins(kept, matches)
     outlines = {each.id: each.outline for each in features}
-    matches = with_gaps(matches, outlines, method.step_px)
+    matches = with_gaps(matches, outlines, method.step_px) if gaps else matches
     judge = guided_matching(method, features, usual_gap_px(matches))
     return Puzzle(truth, outlines, matches, method.step_px, judge)
 
