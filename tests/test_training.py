@@ -18,6 +18,7 @@ from pairingnet.cli.training import evaluate, train_app
 from pairingnet.config import PaperSettings, TrainSettings
 from pairingnet.errors import CollectionError, SettingsError
 from pairingnet.io.collection import Collection
+from pairingnet.match.paper_weights import load_paper
 from pairingnet.models.device import choose_device
 from pairingnet.models.paper import PairingNet, pack
 from pairingnet.train.checkpoints import network_of, read_checkpoint
@@ -26,7 +27,7 @@ from pairingnet.train.frozen import FrozenFeatures
 from pairingnet.train.loop import train
 from pairingnet.train.losses import info_nce
 from pairingnet.train.matching import MatchingTask
-from pairingnet.train.portable import continue_from, export_training, export_weights, read_weights
+from pairingnet.train.portable import continue_from, export_training, export_weights
 from pairingnet.train.searching import SearchingTask, with_search_encoder
 
 TINY = PaperSettings(width=16, layers=2, search_layers=1, search_width=8)
@@ -133,7 +134,8 @@ def test_the_commands_store_a_training_and_go_on_with_it(torn: Collection, tmp_p
 def test_weights_tell_how_they_were_made(torn: Collection, tmp_path: Path, make: Any) -> None:
     train(make(torn), SETTINGS, tmp_path)
     export_weights(tmp_path, tmp_path / "paper.safetensors", {"about": "a test"})
-    network, story = read_weights(tmp_path / "paper.safetensors")
+    model = load_paper(tmp_path / "paper.safetensors")
+    network, story = model.network, model.story
     best = read_checkpoint(tmp_path / "best.pt")
     assert (story["task"], story["step"], story["about"]) == (make.__name__, best.step, "a test")
     assert story["made_by"]["seed"] == SETTINGS.seed and story["network"]["width"] == TINY.width
@@ -143,7 +145,7 @@ def test_weights_tell_how_they_were_made(torn: Collection, tmp_path: Path, make:
         assert not name.startswith(trained) or torch.equal(weight, best.weights[name]), name
     (tmp_path / "broken.safetensors").write_bytes(b"nonsense")
     with pytest.raises(CollectionError, match=r"broken\.safetensors"):
-        read_weights(tmp_path / "broken.safetensors")
+        load_paper(tmp_path / "broken.safetensors")
 
 
 def test_frozen_features_are_made_once(torn: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

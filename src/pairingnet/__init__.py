@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pairingnet.api import assemble, match_pair, search
+    from pairingnet.api import assemble, load_model, match_pair, search
     from pairingnet.errors import PairingNetError
     from pairingnet.geometry import Rigid2D
     from pairingnet.io.collection import Collection, read_collection
     from pairingnet.io.images import read_image
-    from pairingnet.match.weights import RingModel, load_model
+    from pairingnet.match.paper_weights import PaperModel
+    from pairingnet.match.weights import RingModel
     from pairingnet.pipeline import Solution, solve
     from pairingnet.prepare.files import read_fragment, read_fragments
     from pairingnet.prepare.load import load_fragment, load_fragments
@@ -30,6 +31,7 @@ __all__ = [
     "Image",
     "PairMatch",
     "PairingNetError",
+    "PaperModel",
     "Rigid2D",
     "RingModel",
     "Solution",
@@ -58,12 +60,13 @@ _HOME_OF = {
     "PairMatch": "types",
     "PairingNetError": "errors",
     "Rigid2D": "geometry",
+    "PaperModel": "match.paper_weights",
     "RingModel": "match.weights",
     "Solution": "pipeline",
     "assemble": "api",
     "load_fragment": "prepare.load",
     "load_fragments": "prepare.load",
-    "load_model": "match.weights",
+    "load_model": "api",
     "match_pair": "api",
     "prepare_image": "prepare.scan",
     "read_collection": "io.collection",

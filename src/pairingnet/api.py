@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
+from typing import Literal, overload
 
 import numpy as np
 
@@ -21,12 +23,31 @@ from pairingnet.errors import CollectionError, NoFragmentError
 from pairingnet.match import pair
 from pairingnet.match.contact import Outline
 from pairingnet.match.gap import with_gaps
-from pairingnet.match.weights import RingModel
+from pairingnet.match.paper_weights import PaperModel, is_of_paper, load_paper, weights_path
+from pairingnet.match.weights import SHIPPED, RingModel
+from pairingnet.match.weights import load_model as load_ring
 from pairingnet.models.device import one_thread
 from pairingnet.types import Assembly, Decisions, Fragment, PairMatch
 
+Model = RingModel | PaperModel
 
-def match_pair(source: Fragment, target: Fragment, model: RingModel | None = None) -> PairMatch:
+
+@overload
+def load_model(weights: Literal["paper"], device: str = "cpu") -> PaperModel: ...
+@overload
+def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> Model: ...
+def load_model(weights: str | Path = SHIPPED, device: str = "cpu") -> Model:
+    """The model of a weights file, of our own network or of the paper's; without one, our own that ships.
+
+    "paper": the paper's network that ships, trained as the paper says; for comparison (docs/paper.md).
+
+    Raises CollectionError where there is no such file, or it holds neither.
+    """
+    path = weights_path(weights)
+    return load_paper(path, device) if is_of_paper(path) else load_ring(path, device)
+
+
+def match_pair(source: Fragment, target: Fragment, model: Model | None = None) -> PairMatch:
     """How two fragments fit, and how likely they were neighbours.
 
     model: other weights than those that ship (`load_model`).
@@ -54,7 +75,7 @@ def are_copies(one: Fragment, other: Fragment) -> bool:
 
 
 def search(
-    fragments: Sequence[Fragment], model: RingModel | None = None, settings: SolveSettings | None = None
+    fragments: Sequence[Fragment], model: Model | None = None, settings: SolveSettings | None = None
 ) -> list[PairMatch]:
     """How the fragments fit, the likeliest joins first: all pairs of a few, the best candidates among many.
 
@@ -70,8 +91,10 @@ def search(
     _refuse_repeated(fragments)
     if len(fragments) < 2:
         return []
+    if isinstance(model, PaperModel):
+        model.check_complete()
     with one_thread():
-        method = pair.method_for(fragments, model)
+        method = pair.any_method(fragments, model)
         features = method.know(list(method.features(fragments)))
         pairs = set(combinations(range(len(features)), 2))
         if len(features) > settings.all_pairs_up_to:
@@ -113,9 +136,11 @@ def assemble(
     return lay_out(outlines, joins, step_px, settings, decisions)[1]
 
 
-def _check(fragments: Sequence[Fragment], model: RingModel | None = None) -> None:
-    if model is not None and not isinstance(model, RingModel):
-        raise TypeError(f"A model is a pairingnet.RingModel, not {type(model).__name__}; load_model(file) reads one.")
+def _check(fragments: Sequence[Fragment], model: Model | None = None) -> None:
+    if model is not None and not isinstance(model, RingModel | PaperModel):
+        raise TypeError(
+            f"A model is a pairingnet.RingModel or PaperModel, not {type(model).__name__}; load_model(file) reads one."
+        )
     for each in fragments:
         if not isinstance(each, Fragment):
             raise TypeError(

@@ -36,9 +36,13 @@ from pairingnet.io.lock import one_writer
 from pairingnet.io.manifest import Manifest
 from pairingnet.io.resume import content_mark, remember_settings, settings_then
 from pairingnet.io.run import read_assembly, read_joins, read_matches
+from pairingnet.match.contact import Outline
 from pairingnet.match.first_filter import FirstFilter
+from pairingnet.match.guided import GuidedMatching
 from pairingnet.match.many import features_in
+from pairingnet.match.paper_weights import is_of_paper
 from pairingnet.match.weights import SHIPPED
+from pairingnet.paper_stages import join_by_paper, outlines_of
 from pairingnet.prepare.collect import PrepareJob, left_out_of, prepare_collection, refuse_other_scans, remarks_of
 from pairingnet.review.results import store_results
 from pairingnet.settings import as_dict, solve_settings
@@ -49,6 +53,7 @@ from pairingnet.stages import (
     pairs_to_match,
     source_of,
     statistics_of,
+    step_of,
     stored_in,
     stored_source,
 )
@@ -95,6 +100,7 @@ def solve(
 ) -> Solution:
     """Find the fragments in a folder of scans, which of them were neighbours, and put them together.
 
+    weights: of our own network, or of the paper's.
     said: decisions that are noted first; told: hears what a person who waits should know.
     """
     scans, run, settings = Path(scans), Path(run), settings or SolveSettings()
@@ -114,6 +120,12 @@ def solve(
         made_of = _made_of(run, chosen)
         if manifest.is_current("results", made_of) and manifest.is_whole("features", "joins"):
             return _solution(run, people, news=False)
+        if is_of_paper(weights):
+            found = join_by_paper(collection, weights, run, settings, manifest, jobs, device)
+            decisions = _in_pieces(people, collection)
+            matches, assembly = lay_out(found.outlines, found.joins, found.step_px, settings, decisions)
+            manifest.note("results", made_of, store_results(run, collection, matches, assembly, decisions, jobs))
+            return _solution(run, people, news=True)
 
         source = source_of(collection, weights, run, device)
         features = compute_features(collection, source, jobs)
@@ -150,7 +162,6 @@ def decide(
     with one_writer(run, "pairingnet decide", told=told):
         manifest = Manifest(run)
         manifest.require("pieces", "features", "joins", "results")
-        _require_weights(run, weights, chosen["weights"])
         settings = solve_settings({name: value for name, value in chosen.items() if name not in _NO_SETTINGS})
         collection = read_collection(run / "pieces")
         joins_of(run, collection, target)  # a wrong id is refused
@@ -161,13 +172,11 @@ def decide(
         if what == "clear" and join.pair not in standing(people).words:
             return _solution(run, people, news=False)
         joins = read_joins(run / "joins.jsonl")
-        stored = stored_source(run, weights)
-        outlines = {record.id: features_in(stored, record.id).outline for record in collection.fragments}
+        outlines, step_px, judge = _as_matched(run, collection, weights, chosen["weights"], joins)
 
         people = _decisions(run, manifest, [decision])  # from here on it holds, whatever happens
         decisions = _in_pieces(people, collection)
-        judge = guided_by(stored, joins)
-        matches, assembly = lay_out(outlines, joins, stored.step_px, settings, decisions, judge)
+        matches, assembly = lay_out(outlines, joins, step_px, settings, decisions, judge)
 
         files = store_results(run, collection, matches, assembly, decisions)
         manifest.note("results", _made_of(run, chosen), files)
@@ -228,12 +237,21 @@ def _made_of(run: Path, chosen: Mapping[str, Any]) -> str:
     return fingerprint("results", __version__, chosen, pieces, said)
 
 
-def _require_weights(run: Path, weights: Path, mark: str) -> None:
-    """Refuse other weights than those of a run: what they say of its pieces is not comparable."""
+def _as_matched(
+    run: Path, collection: Collection, weights: Path, mark: str, joins: Sequence[PairMatch]
+) -> tuple[Mapping[str, Outline], float, GuidedMatching | None]:
+    """The contours of all pieces and the working scale of a finished run, and the verifier; a run of the paper's
+    network has none. Other weights than those of the run are refused: what they say of its pieces is not comparable."""
+    if not (run / "statistics.safetensors").is_file():
+        step_px = step_of(run)
+        return outlines_of(collection, step_px), step_px, None
     if content_mark(weights) != mark:
         raise CollectionError(
             f"{run} was made with other weights than {weights.name}.", "Give the same file: --weights FILE."
         )
+    stored = stored_source(run, weights)
+    outlines = {record.id: features_in(stored, record.id).outline for record in collection.fragments}
+    return outlines, stored.step_px, guided_by(stored, joins)
 
 
 def _solution(run: Path, people: Sequence[Decision], news: bool) -> Solution:

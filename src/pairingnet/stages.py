@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from pairingnet import __version__
 from pairingnet.assembly.pieces import usual_gap_px
@@ -141,9 +142,14 @@ def guided_by(source: Source, joins: Sequence[PairMatch], features: Sequence[Rin
     return GuidedMatching(partial(method_of, source), features_of, usual_gap_px(joins))
 
 
+def step_of(run: Path) -> float:
+    """The working scale of a finished run."""
+    return float(_scale_of(run)["step_px"])
+
+
 def stored_source(run: Path, weights: Path) -> Source:
     """Where the features of a finished run are, in their collection."""
-    scale = json.loads((run / "scale.json").read_text(encoding="utf-8"))
+    scale = _scale_of(run)
     return Source(
         weights,
         content_mark(weights),
@@ -152,6 +158,11 @@ def stored_source(run: Path, weights: Path) -> Source:
         float(scale["step_px"]),
         fingerprint=scale["statistics"],
     )
+
+
+def _scale_of(run: Path) -> dict[str, Any]:
+    scale: dict[str, Any] = json.loads((run / "scale.json").read_text(encoding="utf-8"))
+    return scale
 
 
 def _matched(

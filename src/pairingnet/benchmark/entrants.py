@@ -25,7 +25,7 @@ from pairingnet.prepare.load import load_fragments
 from pairingnet.types import Assembly, PairMatch
 
 if TYPE_CHECKING:
-    from pairingnet.models.paper import PairingNet
+    from pairingnet.match.paper_weights import PaperModel
 
 RANKED = 50  # candidates that a ranking keeps
 _HANDFUL = 16  # pairs that are stored at once
@@ -170,11 +170,11 @@ class RingEntrant:
 @dataclass(frozen=True)
 class Given:
     """What methods need beside a collection: weights of our own network (None: those that ship) and of JigsawNet, and a
-    way to load the paper's network, with the mark of its weights and whether its search was trained."""
+    way to load the paper's network (None: the one that ships)."""
 
     ring: Path | None = None
     jigsaw: Path | None = None
-    paper: Callable[[], tuple[PairingNet, str, bool]] | None = None
+    paper: Callable[[], PaperModel] | None = None
 
 
 Maker = Callable[[Collection, Path, Given, BenchmarkSettings, int], Entrant]
@@ -196,12 +196,10 @@ def check_names(names: Sequence[str]) -> None:
 
 def check_weights(names: Sequence[str], given: Given) -> None:
     """Refuse methods whose weights are not given."""
-    for name, option, missing in (
-        ("paper", "--paper-weights CHECKPOINT", given.paper is None),
-        ("jigsawnet", "--jigsaw-weights FILE", given.jigsaw is None),
-    ):
-        if name in names and missing:
-            raise SettingsError(f"No weights ship for {name}.", f"Train it, and give {option}; or leave it out.")
+    if "jigsawnet" in names and given.jigsaw is None:
+        raise SettingsError(
+            "No weights ship for jigsawnet.", "Train it, and give --jigsaw-weights FILE; or leave it out."
+        )
 
 
 # Each imports what it needs when it is asked for: a ranking at random loads no network.
@@ -231,11 +229,10 @@ def _paper(
     settings: BenchmarkSettings,  # noqa: ARG001
     jobs: int,  # noqa: ARG001
 ) -> Entrant:
-    from pairingnet.match.paper import PaperMethod
+    from pairingnet.match.paper_weights import load_paper
 
-    assert given.paper is not None
-    network, mark, searches = given.paper()
-    return MethodEntrant(PaperMethod(network, weights=mark), collection, searches)
+    model = load_paper() if given.paper is None else given.paper()
+    return MethodEntrant(model.method(), collection, model.searches)
 
 
 def _rule_based(_: Collection, __: Given, ___: BenchmarkSettings) -> Method:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairingnet.cli.common import Json, Set, Threads, from_options, names_in, seconds_in
-from pairingnet.cli.model_files import paper_checkpoint, ring_weights, searches
+from pairingnet.cli.model_files import paper_model, ring_weights
 from pairingnet.review.words import counted
 
 if TYPE_CHECKING:
     from pairingnet.benchmark.run import Bench
-    from pairingnet.models.paper import PairingNet
+    from pairingnet.match.paper_weights import PaperModel
 
 _METHODS = "ring,rule_based,mean_colour,same_picture,chance"
 
@@ -29,7 +29,14 @@ def benchmark(
         typer.Option(help="Of our own network.", show_default="those that ship", callback=ring_weights),
     ] = None,
     paper_weights: Annotated[
-        Path | None, typer.Option(help="A checkpoint of the paper's network.", callback=paper_checkpoint)
+        Path | None,
+        typer.Option(
+            "--paper-weights",
+            "--model",
+            help="Of the paper's network: weights, a checkpoint, or 'paper'.",
+            show_default="those that ship",
+            callback=paper_model,
+        ),
     ] = None,
     jigsaw_weights: Annotated[Path | None, typer.Option(help="Weights of JigsawNet.")] = None,
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
@@ -186,17 +193,15 @@ def _score_puzzles(
 
 
 class _Paper:
-    """Loads a checkpoint where it is needed, which may be in another process."""
+    """Loads the network where it is needed, which may be in another process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __call__(self) -> tuple[PairingNet, str, bool]:
-        from pairingnet.io.resume import content_mark
-        from pairingnet.train.checkpoints import network_of, read_checkpoint
+    def __call__(self) -> PaperModel:
+        from pairingnet.train.portable import load_trained
 
-        checkpoint = read_checkpoint(self.path)
-        return network_of(checkpoint), content_mark(self.path), searches(checkpoint)
+        return load_trained(self.path)
 
 
 def _numbers(text: str) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairingnet.cli.common import Device
-from pairingnet.cli.model_files import paper_checkpoint
+from pairingnet.cli.model_files import paper_model
 
 if TYPE_CHECKING:
     from pairingnet.evaluate.predictions import Predictions
@@ -21,7 +21,10 @@ figure_app = typer.Typer(help="Draw the paper's figures.", no_args_is_help=True)
 Judged = Annotated[Path, typer.Argument(help="The collection with truth.")]
 Answers = Annotated[list[Path], typer.Argument(help="Folders of 'pairingnet evaluate', one per method.")]
 Figure = Annotated[Path, typer.Option(help="The file to draw: .png, .pdf or .svg.")]
-Model = Annotated[Path, typer.Option(help="A checkpoint of the paper's network.", callback=paper_checkpoint)]
+Model = Annotated[
+    Path,
+    typer.Option(help="The paper's network: 'paper' (what ships), weights, or a checkpoint.", callback=paper_model),
+]
 Part = Annotated[str | None, typer.Option(help="Only train, val or test.")]
 
 
@@ -199,11 +202,9 @@ def _answers(folders: list[Path]) -> dict[str, Predictions]:
 
 
 def _paper_method(model: Path, device: str) -> PaperMethod:
-    from pairingnet.match.paper import PaperMethod
-    from pairingnet.models.device import choose_device
-    from pairingnet.train.checkpoints import network_of, read_checkpoint
+    from pairingnet.train.portable import load_trained
 
-    return PaperMethod(network_of(read_checkpoint(model)).to(choose_device(device)))
+    return load_trained(model, device).method()
 
 
 def _corresponding(collection: Collection, method: PaperMethod, pair: TruePair, within_px: float):  # type: ignore[no-untyped-def]

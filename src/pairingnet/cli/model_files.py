@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pairingnet.errors import CollectionError
 
-if TYPE_CHECKING:
-    from pairingnet.train.checkpoints import Checkpoint
-
 CHECKPOINT = "checkpoint.pt"
-_OF_PAPER = "Give a checkpoint of the paper's network, of 'pairingnet train matching' or 'train searching'."
+PAPER = Path("paper")  # in the place of a file: the weights of the paper's network that ship
+_OF_PAPER = "Give 'paper' for the weights that ship, or a file of 'pairingnet train matching', 'searching' or 'export'."
 
 
-def paper_checkpoint(path: Path | None) -> Path | None:
-    """A checkpoint of the paper's network, or the folder of a training that holds one."""
+def paper_model(path: Path | None) -> Path | None:
+    """The paper's network: the word 'paper' (what ships), a checkpoint, the folder of a training, or a weights file."""
     found = any_model(path)
-    if found is not None and _holds_weights(found):
-        raise CollectionError(f"{found} holds weights of our own network, not a checkpoint.", _OF_PAPER)
+    if found is not None and not is_of_paper(found):
+        raise CollectionError(f"{found} holds weights of our own network, not of the paper's.", _OF_PAPER)
     return found
 
 
@@ -27,13 +24,20 @@ def ring_weights(path: Path | None) -> Path | None:
     if path is not None and (path.is_dir() or _is_checkpoint(path)):
         raise CollectionError(
             f"{path} is the {'folder' if path.is_dir() else 'checkpoint'} of a training, not a weights file.",
-            "'pairingnet train verifier --from CHECKPOINT --out FILE.safetensors' makes one of a ring network.",
+            "'pairingnet train verifier --from CHECKPOINT --out FILE.safetensors' makes one of a ring network, "
+            "'pairingnet train export' of the paper's.",
         )
     return path
 
 
+def any_weights(path: Path | None) -> Path | None:
+    """A weights file of either network; the word 'paper' is what ships of the paper's."""
+    return ring_weights(_shipped(path))
+
+
 def any_model(path: Path | None) -> Path | None:
-    """A checkpoint, the folder of a training that holds one, or a weights file."""
+    """A checkpoint, the folder of a training that holds one, or a weights file; the word 'paper' is what ships."""
+    path = _shipped(path)
     if path is None or not path.is_dir():
         return path
     if not (path / CHECKPOINT).is_file():
@@ -41,9 +45,22 @@ def any_model(path: Path | None) -> Path | None:
     return path / CHECKPOINT
 
 
-def searches(checkpoint: Checkpoint) -> bool:
-    """Whether step 2 was trained: before it, the vectors of fragments are noise."""
-    return checkpoint.task == "searching"
+def is_of_paper(path: Path) -> bool:
+    """Whether a model is the paper's network, and not ours; a checkpoint says itself what it is when it is read."""
+    if not _holds_weights(path):
+        return True
+    from pairingnet.match.paper_weights import is_of_paper
+
+    return is_of_paper(path)
+
+
+def _shipped(path: Path | None) -> Path | None:
+    """The file that is meant by the word 'paper'."""
+    if path != PAPER:
+        return path
+    from pairingnet.match.paper_weights import SHIPPED_PAPER
+
+    return SHIPPED_PAPER
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -19,7 +19,7 @@ from pairingnet.cli.common import (
     names_in,
     waits,
 )
-from pairingnet.cli.model_files import paper_checkpoint, ring_weights
+from pairingnet.cli.model_files import any_weights, is_of_paper, paper_model
 from pairingnet.review.words import counted
 
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ _UNLIKELY = 0.5  # who accepts a join below that is told so
 Cores = Annotated[int, typer.Option("--threads", "--jobs", "-j", help="Cores to use; 0 is all of them.", min=0)]
 Weights = Annotated[
     Path | None,
-    typer.Option(help="Other weights than the ones that come with the program (.safetensors).", callback=ring_weights),
+    typer.Option(
+        "--weights",
+        "--model",
+        help="Other weights than our own that ship (.safetensors); 'paper': the paper's network that ships.",
+        callback=any_weights,
+    ),
 ]
 
 
@@ -39,6 +44,9 @@ def solve(
     out: Annotated[
         Path | None, typer.Argument(help="The run folder to make, or to continue.", show_default="SCANS-joined")
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="ring (ours) or paper: its network, with the weights that ship.")
+    ] = None,
     weights: Weights = None,
     jobs: Cores = 0,
     engine: Engine = "local",
@@ -46,8 +54,8 @@ def solve(
     first_filter: Annotated[
         Path | None,
         typer.Option(
-            help="A checkpoint of the paper's network: lay only pairs whose vectors are alike.",
-            callback=paper_checkpoint,
+            help="The paper's network ('paper', or a file): lay only pairs whose vectors are alike.",
+            callback=paper_model,
         ),
     ] = None,
     filter_keep: Annotated[int, typer.Option(help="Others that each fragment keeps in that filter.", min=1)] = 200,
@@ -65,7 +73,6 @@ def solve(
     """
     from pairingnet.engine.jobs import choose_engine
     from pairingnet.io.decisions import decision_now
-    from pairingnet.match.weights import SHIPPED
     from pairingnet.pipeline import solve as run_solve
     from pairingnet.review.report import sure_and_doubtful
     from pairingnet.settings import solve_settings
@@ -77,7 +84,7 @@ def solve(
         decision_now(word, name) for word, names in (("exclude", exclude), ("include", include)) for name in names or ()
     ]
     workers = choose_engine(engine, jobs)
-    solution = run_solve(scans, run, settings, weights or SHIPPED, workers, device, chosen, said, told=waits)
+    solution = run_solve(scans, run, settings, _weights_of(method, weights), workers, device, chosen, said, told=waits)
     groups = solution.assembly.groups
     sure, doubtful = sure_and_doubtful(solution.matches, solution.decisions)
     summary = {
@@ -105,15 +112,27 @@ def solve(
     finish(summary, lines, solution.left_out, as_json)
 
 
-def _filter(checkpoint: Path, keep: int, device: str) -> FirstFilter:
-    from pairingnet.io.resume import content_mark
-    from pairingnet.match.first_filter import FirstFilter
-    from pairingnet.match.paper import PaperMethod
-    from pairingnet.models.device import choose_device
-    from pairingnet.train.checkpoints import network_of, read_checkpoint
+def _weights_of(method: str | None, weights: Path | None) -> Path:
+    """The weights of a method: those that are given, or those that ship."""
+    from pairingnet.errors import SettingsError
+    from pairingnet.match.paper_weights import SHIPPED_PAPER
+    from pairingnet.match.weights import SHIPPED
 
-    network = network_of(read_checkpoint(checkpoint)).to(choose_device(device))
-    return FirstFilter(PaperMethod(network, weights=content_mark(checkpoint)), keep)
+    shipped = {"ring": SHIPPED, "paper": SHIPPED_PAPER}
+    if method is not None and method not in shipped:
+        raise SettingsError(f"There is no method '{method}' to solve with.", "They are: ring, paper.")
+    if method is not None and weights is not None and is_of_paper(weights) != (method == "paper"):
+        raise SettingsError(
+            f"{weights} holds no weights of the method '{method}'.", "Leave out one of the two options."
+        )
+    return weights or shipped[method or "ring"]
+
+
+def _filter(weights: Path, keep: int, device: str) -> FirstFilter:
+    from pairingnet.match.first_filter import FirstFilter
+    from pairingnet.train.portable import load_trained
+
+    return FirstFilter(load_trained(weights, device).method(), keep)
 
 
 def pair(
@@ -129,13 +148,12 @@ def pair(
 
     import numpy as np
 
-    from pairingnet.api import are_copies, match_pair
+    from pairingnet.api import are_copies, load_model, match_pair
     from pairingnet.errors import ImageError
     from pairingnet.geometry import perimeter
     from pairingnet.io.frames import moved_match
     from pairingnet.io.images import write_jpeg, write_png
     from pairingnet.io.run import match_as_json
-    from pairingnet.match.weights import load_model
     from pairingnet.prepare.files import read_fragment
     from pairingnet.review.pictures import join_picture
     from pairingnet.review.report import proves_little
@@ -156,7 +174,8 @@ def pair(
         print(f"no join found: {found.reason}")
         return
     pose = found.target_from_source
-    print(f"probability {found.probability:.1%}" + (f", but {short}" if short else ""))
+    likely = "not known" if np.isnan(found.probability) else f"{found.probability:.1%}"
+    print(f"probability {likely}" + (f", but {short}" if short else ""))
     print(f"turn {np.degrees(pose.angle_rad):.2f} degrees, then shift by ({pose.x_px:.2f}, {pose.y_px:.2f}) px")
     print("\n".join(f"{name.replace('_', ' ')} {value}" for name, value in found.evidence.items()))
     if out is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairingnet.cli.common import Config, Device, Jobs, Json, Set, Threads, finish, from_file, from_options, seconds_in
-from pairingnet.cli.model_files import any_model, paper_checkpoint, ring_weights, searches
+from pairingnet.cli.model_files import any_model, is_of_paper, paper_model, ring_weights
 from pairingnet.config import (
     CandidateSettings,
     JigsawSettings,
@@ -82,7 +82,10 @@ def train_searching(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     out: TrainOut,
     start: Annotated[
-        Path, typer.Option("--from", help="The checkpoint of step 1, or its folder.", callback=paper_checkpoint)
+        Path,
+        typer.Option(
+            "--from", help="Step 1: its checkpoint, folder or weights file; or 'paper'.", callback=paper_model
+        ),
     ],
     part: Part = None,
     validation: Validation = None,
@@ -100,12 +103,12 @@ def train_searching(
     --set reaches the search encoder's settings (search_layers ...) and the training's; batch is 175 and decay
     1e-3 where not set otherwise.
     """
-    from pairingnet.train.checkpoints import read_checkpoint
+    from pairingnet.train.portable import read_trained
     from pairingnet.train.searching import DEFAULTS, SearchingTask, with_search_encoder
 
     of_network, of_training = network_and_training({**from_file(config), **from_options(assignments)})
     settings = with_values(TrainSettings(), {**DEFAULTS, **of_training}, "train")
-    network = with_search_encoder(read_checkpoint(start), of_network, settings.seed)
+    network = with_search_encoder(read_trained(start), of_network, settings.seed)
     run = _Run(
         collection, part, validation, out, seconds_in(budget), device, threads, tensorboard, as_json, resume_from
     )
@@ -122,14 +125,24 @@ def train_export(
         Path | None, typer.Option(help="A weights file to make (.safetensors), of the best state.")
     ] = None,
     about: Annotated[str, typer.Option(help="Of the weights: the data, and the commands that made them.")] = "",
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="Of the weights: a collection with truth on which to learn how likely a pose is right."),
+    ] = None,
+    part: Annotated[str | None, typer.Option(help="Of that collection: only train, val or test.")] = None,
 ) -> None:
     """Store a training of the paper's network as files for a repository, and for other machines."""
+    from pairingnet.train.confidence import calibrate_weights
     from pairingnet.train.portable import export_training, export_weights
 
     files = [] if state is None else export_training(run, state)
     if weights is not None:
         export_weights(run, weights, {"about": about})
         files.append(weights)
+        if calibrate is not None:
+            print(
+                "\n".join(f"{name:<28}{value}" for name, value in calibrate_weights(weights, calibrate, part).items())
+            )
     if not files:
         raise SettingsError("Nothing was asked for.", "Give --state FOLDER, --weights FILE, or both.")
     print("\n".join(f"{file.stat().st_size / 1e6:6.2f} MB  {file}" for file in files))
@@ -397,9 +410,16 @@ def _finish_training(result: TrainingResult, out: Path, as_json: bool) -> None:
 def evaluate(
     collection: Annotated[Path, typer.Argument(help="A collection with truth.")],
     model: Annotated[
-        Path, typer.Option(help="A checkpoint of the paper's network, or weights of ours.", callback=any_model)
+        Path,
+        typer.Option(
+            help="'paper' (the weights that ship), a checkpoint or weights of the paper's network, or weights of ours.",
+            callback=any_model,
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Where the answers and the tables go.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the answers and the tables go.", show_default="COLLECTION-MODEL"),
+    ] = None,
     part: Annotated[str | None, typer.Option(help="Only train, val or test.")] = None,
     device: Device = "auto",
     threads: Threads = 0,
@@ -412,22 +432,18 @@ def evaluate(
     from pairingnet.benchmark.entrants import MethodEntrant, RingEntrant
     from pairingnet.evaluate import scores
     from pairingnet.io.collection import read_collection
-    from pairingnet.io.resume import content_mark
-    from pairingnet.match.paper import PaperMethod
-    from pairingnet.models.device import choose_device
-    from pairingnet.train.checkpoints import network_of, read_checkpoint
+    from pairingnet.train.portable import load_trained
 
+    out = out or Path(f"{collection.resolve().name}-{model.stem}")
     if threads:
         torch.set_num_threads(threads)
     chosen = read_collection(collection)
     chosen = chosen if part is None else chosen.part(part)
-    if model.suffix == ".safetensors":
-        answers = ask(chosen, RingEntrant(chosen, model, out, jobs=0), out)
+    if is_of_paper(model):
+        paper = load_trained(model, device)
+        answers = ask(chosen, MethodEntrant(paper.method(), chosen, searches=paper.searches), out)
     else:
-        checkpoint = read_checkpoint(model)
-        network = network_of(checkpoint).to(choose_device(device))
-        method = PaperMethod(network, weights=content_mark(model))
-        answers = ask(chosen, MethodEntrant(method, chosen, searches=searches(checkpoint)), out)
+        answers = ask(chosen, RingEntrant(chosen, model, out, jobs=0), out)
     rows = scores.score(chosen, answers)
     note = "" if answers.ranked.size else NO_SEARCH
     texts = {

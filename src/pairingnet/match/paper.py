@@ -1,9 +1,9 @@
-"""The paper's inference (3.4): similarity matrix -> cleaned matrix -> correspondences -> RANSAC."""
+"""The paper's inference (3.4): similarity matrix -> cleaned matrix -> correspondences -> RANSAC -> odds (ours)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,53 @@ class PaperFeatures:
     gate: NDArray[np.float32] | None
 
 
+@dataclass(frozen=True)
+class Support:
+    """What speaks for a pose: summed similarity of the correspondences that agree with it, and their share of all."""
+
+    similarity: float
+    share: float
+
+    def as_inputs(self) -> tuple[float, float]:
+        """As the regression below sees them."""
+        return float(np.log1p(self.similarity)), self.share
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How likely a pose is right, which the paper does not say: a logistic regression on what supports it.
+
+    Learned from the candidates of a collection with truth (`pairingnet train export --calibrate`).
+    """
+
+    constant: float
+    similarity: float
+    share: float
+
+    def log_odds(self, support: Support) -> float:
+        """Of one pose."""
+        return float(self.constant + np.dot((self.similarity, self.share), support.as_inputs()))
+
+
 class PaperMethod:
     """The paper's network, asked: features once, then as many pairs as wanted."""
 
     name = "paper"
 
-    def __init__(self, network: PairingNet, settings: PaperMatchSettings | None = None, weights: str = "") -> None:
+    def __init__(
+        self,
+        network: PairingNet,
+        settings: PaperMatchSettings | None = None,
+        weights: str = "",
+        confidence: Confidence | None = None,
+    ) -> None:
+        """confidence: gives poses a probability, and log-odds as their score; without it, the score is the summed
+        similarity."""
         self.network = network.eval()
         self.device = next(network.parameters()).device
         self.settings = settings or PaperMatchSettings()
         self.weights = weights
+        self.confidence = confidence
 
     def describe(self) -> dict[str, Any]:
         """Network, matching, and a mark of the weights."""
@@ -81,21 +118,34 @@ class PaperMethod:
 
     def match(self, source: PaperFeatures, target: PaperFeatures) -> PairMatch:
         """How two fragments fit."""
+        found, support = self.supported(source, target)
+        if support is None or self.confidence is None:
+            return found
+        log_odds = self.confidence.log_odds(support)
+        return replace(found, score=log_odds, probability=float(1 / (1 + np.exp(-log_odds))))
+
+    def supported(self, source: PaperFeatures, target: PaperFeatures) -> tuple[PairMatch, Support | None]:
+        """How two fragments fit, and what speaks for it; its score is the summed similarity."""
         rows, columns, values = self._alike(source, target)
-        rng = np.random.default_rng(self.settings.seed)
         fit = ransac_rigid(
             source.points[rows],
             target.points[columns],
-            rng,
+            np.random.default_rng(self.settings.seed),
             self.settings.sample,
             self.settings.threshold,
             self.settings.iterations,
         )
         if fit.target_from_source is None:
             reason = f"only {len(rows)} points look alike"
-            return PairMatch(source.id, target.id, None, reason=reason)
-        points = np.stack([source.points[rows], target.points[columns]], axis=1)[fit.inliers]
-        return PairMatch(source.id, target.id, fit.target_from_source, float(values[fit.inliers].sum()), points)
+            return PairMatch(source.id, target.id, None, reason=reason), None
+        kept = np.flatnonzero(fit.inliers)
+        support = Support(float(values[kept].sum()), len(kept) / len(rows))
+        kept = kept[np.argsort(rows[kept], kind="stable")]  # along the source's contour
+        points = np.stack([source.points[rows], target.points[columns]], axis=1)[kept]
+        # Contour points lie a pixel apart.
+        evidence = {"contact_px": float(len(np.unique(rows[kept]))), "share": round(support.share, 4)}
+        pose = fit.target_from_source
+        return PairMatch(source.id, target.id, pose, support.similarity, points, evidence=evidence), support
 
 
 def correspondences(

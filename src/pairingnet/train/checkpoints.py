@@ -53,6 +53,17 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CollectionError(f"{path} is no checkpoint ({error}).", "Train it again.") from error
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file is one that torch has stored, by its first bytes; by its name where they do not tell."""
+    start = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(9)
+    if start[:4] == b"PK\x03\x04":  # a zip
+        return True
+    return start[8:] != b"{" and path.suffix != ".safetensors"  # eight bytes that tell the length of what is JSON
+
+
 def network_of(checkpoint: Checkpoint) -> PairingNet:
     """The paper's network of a checkpoint, ready to be used."""
     if checkpoint.task not in ("matching", "searching"):

@@ -17,18 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from pairingnet.config import PaperSettings
 from pairingnet.errors import CollectionError
 from pairingnet.io.files import write_whole
-from pairingnet.models.paper import PairingNet
-from pairingnet.settings import with_values
-from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
+from pairingnet.io.resume import content_mark
+from pairingnet.match.paper_weights import MADE, WEIGHTS, PaperModel, left_out, load_paper, read_tensors
+from pairingnet.models.device import choose_device
+from pairingnet.train.checkpoints import Checkpoint, is_checkpoint, network_of, read_checkpoint, save_checkpoint
 
-_MADE, _WEIGHTS, _OPTIMIZER, _SEARCHING = "made", "weights.", "optimizer.", "searching."
+_OPTIMIZER = "optimizer."
 LAST, BEST, LOG = "checkpoint.pt", "best.pt", "log.jsonl"
 
 
@@ -69,28 +68,34 @@ def export_weights(run: Path, path: Path, story: Mapping[str, Any]) -> None:
     _write(path, checkpoint, {**story, "validation": _validation(run / LOG, checkpoint.step)})
 
 
-def read_weights(path: Path) -> tuple[PairingNet, dict[str, Any]]:
-    """The paper's network of a weights file, and how it was made. Where "task" is "matching", the search encoder is
-    not trained."""
-    checkpoint, story = _read(path)
-    network = PairingNet(with_values(PaperSettings(), checkpoint.network, str(path)))
-    missing, unknown = network.load_state_dict(checkpoint.weights, strict=False)
-    if unknown or (missing and not _only_search(missing, checkpoint.task)):
-        raise CollectionError(f"{path} holds other weights than its settings ask for.", "Export them again.")
-    return network.eval(), story
+def with_story(path: Path, more: Mapping[str, Any]) -> None:
+    """Say more of a weights file in itself; the weights stay as they are."""
+    tensors, told = read_tensors(path)
+    data = save(tensors, {MADE: json.dumps({**told, **more}, sort_keys=True)})
+    write_whole(path, lambda file: file.write_bytes(data))
 
 
 def read_state(path: Path) -> Checkpoint:
-    """What `export_training` has stored. Of step 1, weights of the search encoder are missing."""
-    return _read(path)[0]
+    """What `export_training` or `export_weights` has stored. Of step 1, weights of the search encoder are missing."""
+    return _read(path)
+
+
+def read_trained(path: Path) -> Checkpoint:
+    """A training of the paper's network, whatever file it is in: a checkpoint, an exported state, or weights."""
+    return read_checkpoint(path) if is_checkpoint(path) else read_state(path)
+
+
+def load_trained(path: Path, device: str = "cpu") -> PaperModel:
+    """The paper's network, ready to be asked, whatever file it is in."""
+    if not is_checkpoint(path):
+        return load_paper(path, device)
+    checkpoint = read_checkpoint(path)
+    network = network_of(checkpoint).to(choose_device(device))
+    return PaperModel(network, checkpoint.task == "searching", content_mark(path))
 
 
 def _best_of(state: Path) -> Path:
     return state.with_name(f"{state.stem}-best{state.suffix}")
-
-
-def _only_search(names: list[str], task: str) -> bool:
-    return task == "matching" and all(name.startswith(_SEARCHING) for name in names)
 
 
 def _validation(log: Path, step: int) -> dict[str, float]:
@@ -103,8 +108,8 @@ def _validation(log: Path, step: int) -> dict[str, float]:
 
 
 def _write(path: Path, checkpoint: Checkpoint, story: Mapping[str, Any] | None = None) -> None:
-    trained = {n: x for n, x in checkpoint.weights.items() if not _only_search([n], checkpoint.task)}
-    tensors = {_WEIGHTS + name: value for name, value in trained.items()}
+    trained = {n: x for n, x in checkpoint.weights.items() if not left_out(n, checkpoint.task)}
+    tensors = {WEIGHTS + name: value for name, value in trained.items()}
     plain: dict[str, dict[str, float]] = {}
     for number, moments in checkpoint.optimizer.get("state", {}).items():
         for name, value in moments.items():
@@ -119,27 +124,23 @@ def _write(path: Path, checkpoint: Checkpoint, story: Mapping[str, Any] | None =
     }  # fmt: skip
     # In one entry: several are written in any order, and the same state would not always give the same bytes.
     whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    data = save(whole, {_MADE: json.dumps(told, sort_keys=True)})
+    data = save(whole, {MADE: json.dumps(told, sort_keys=True)})
     write_whole(path, lambda file: file.write_bytes(data))
 
 
-def _read(path: Path) -> tuple[Checkpoint, dict[str, Any]]:
+def _read(path: Path) -> Checkpoint:
+    tensors, told = read_tensors(path)
     try:
-        with safe_open(path, framework="pt") as stored:
-            told = json.loads((stored.metadata() or {})[_MADE])
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in told["plain"].items()}
         for name, value in tensors.items():
             if name.startswith(_OPTIMIZER):
                 number, moment = name.removeprefix(_OPTIMIZER).split(".")
                 state.setdefault(int(number), {})[moment] = value
         optimizer = {"state": state, "param_groups": told["groups"]} if told["groups"] else {}
-        weights = {n.removeprefix(_WEIGHTS): x for n, x in tensors.items() if n.startswith(_WEIGHTS)}
+        weights = {n.removeprefix(WEIGHTS): x for n, x in tensors.items() if n.startswith(WEIGHTS)}
         task, step, seconds = str(told["task"]), int(told["step"]), float(told["seconds"])
-        return Checkpoint(told["network"], weights, optimizer, task, step, seconds, told["made_by"]), told
-    except FileNotFoundError:
-        raise CollectionError(f"There is no {path}.", "Check the path.") from None
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        return Checkpoint(told["network"], weights, optimizer, task, step, seconds, told["made_by"])
+    except (KeyError, ValueError, TypeError) as error:
         raise CollectionError(
             f"{path} holds no training of the paper's network ({error}).", "Export it again."
         ) from error
