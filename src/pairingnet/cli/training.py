@@ -148,6 +148,33 @@ def train_export(
     print("\n".join(f"{file.stat().st_size / 1e6:6.2f} MB  {file}" for file in files))
 
 
+@train_app.command("pictures")
+def train_pictures(
+    originals: Annotated[Path, typer.Argument(help="A folder of downloaded originals, in any subfolders.")],
+    out: Annotated[Path, typer.Argument(help="The folder for train, val and test; continued if it exists.")],
+    listed: Annotated[Path, typer.Option("--list", help="The list of pictures.")] = Path("training/pictures.csv"),
+    licence: Annotated[str, typer.Option(help="Only pictures of this licence, such as CC0.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Make the pictures that were trained and judged on, from their originals, and check them.
+
+    What is missing, or shows something else, is named (exit code 1); the smaller set is made all the same.
+    """
+    from pairingnet.train.pictures import build_pictures, read_list
+
+    wanted = read_list(listed, licence)
+    built = build_pictures(originals, out, wanted)
+    summary = {**vars(built), "wanted": len(wanted)}
+    made = len(built.exact) + len(built.remade)
+    lines = [
+        f"{made} of {counted(len(wanted), 'picture')} in {out}",
+        f"{len(built.exact)} are the files that were used, byte for byte",
+        f"{len(built.remade)} were made anew: the same size and look, other bytes",
+        *([] if made == len(wanted) else ["a smaller set: numbers from it are not those of the docs"]),
+    ]
+    finish(summary, lines, (*built.missing, *built.different), as_json)
+
+
 @train_app.command("ring")
 def train_ring(
     collections: Annotated[list[Path], typer.Argument(help="Collections with truth: clean, worn, several seeds.")],

@@ -28,7 +28,7 @@ from pairingnet.match.paper_weights import PaperModel, load_paper
 from pairingnet.prepare.load import load_fragment
 from pairingnet.train.portable import with_story
 
-_PIECES = 160  # of as many pictures as that takes: some thousand pairs are enough for three numbers
+_PIECES = 60  # of as many pictures as that takes: a thousand pairs are enough for three numbers
 _SHRINK = 1e-3  # how much the squares of the numbers count: finite where right and wrong are told apart perfectly
 _HELD_OUT = 4  # every so many-th pair is judged by what was learned from the others
 
