@@ -387,7 +387,6 @@ def test_all_methods_in_one_table(few: Collection, weights: tuple[Path, Path], t
 def test_what_cannot_be_run_is_refused_first(few: Collection, tmp_path: Path) -> None:
     for bench, says in (
         (Bench(("ring", "rings")), "rings"),
-        (Bench(("paper",)), "--paper-weights"),
         (Bench(("jigsawnet",)), "--jigsaw-weights"),
         (Bench(("chance",), sampled=("nobody",)), "nobody"),
     ):

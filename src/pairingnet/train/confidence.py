@@ -39,9 +39,8 @@ def calibrate_weights(path: Path, folder: Path, part: str | None = None) -> dict
     collection = collection if part is None else collection.part(part)
     supports, right = judged_candidates(load_paper(path), collection)
     if right.all() or not right.any():
-        raise CollectionError(
-            f"All poses of {folder} are {'right' if right.all() else 'wrong'}.", "Calibrate on another collection."
-        )
+        told = "right" if right.any() else "wrong"
+        raise CollectionError(f"All poses of {folder} are {told}.", "Calibrate on another collection.")
     held = np.arange(len(right)) % _HELD_OUT == 0
     learned = fit_confidence([s for s, h in zip(supports, held, strict=True) if not h], right[~held])
     checked = np.array([learned.log_odds(s) for s, h in zip(supports, held, strict=True) if h])
