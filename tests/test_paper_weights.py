@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
 from pairingnet.train.confidence import calibrate_weights, fit_confidence
 from pairingnet.train.portable import export_weights, load_trained, read_trained, with_story
 from pairingnet.types import Fragment
-from tests.conftest import PICTURES
+from tests.conftest import PICTURES, ROOT
 from tests.helpers import TINY_PAPER
 from tests.test_commands import refused, say
 
@@ -274,3 +275,23 @@ def test_the_weights_that_ship_say_how_they_were_made() -> None:
     for name in ("about", "step", "seconds", "made_by", "validation"):
         assert model.story[name], name
     assert "docs/paper.md" in model.story["about"]
+
+
+def test_the_documented_numbers_come_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a fresh clone, with nothing trained: the commands and the first row of the table in docs/paper.md."""
+    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    (tear, judge) = re.findall(r"^pairingnet (tear examples/pictures small.*|evaluate small.*)$", page, re.MULTILINE)
+    (row,) = re.findall(r"^\| paper \| All \|.*\|$", page, re.MULTILINE)
+    documented = [float(cell) for cell in row.split("|")[3:-1]]
+    monkeypatch.chdir(tmp_path)
+    say(*tear.replace("examples/pictures", str(PICTURES)).split())
+    printed = say(*judge.split())
+    found = next(line for line in printed.splitlines() if line.startswith("| paper | All |"))
+    pairs, *scores = (float(cell) for cell in found.split("|")[3:-1])
+    names = [name.strip() for name in printed.splitlines()[0].split("|")[4:-1]]
+    assert pairs == documented[0] == 33
+    near = dict(zip(names, zip(scores, documented[1:], strict=True), strict=True))
+    # The network has 32 bits, and sums come out a little differently on another machine: a pair or two may change.
+    for name in ("R@5", "R@10", "NDCG@5", "RR", "<4 px"):
+        assert near[name][0] == pytest.approx(near[name][1], abs=0.1), name
+    assert json.loads((tmp_path / "small-paper" / "scores.json").read_text())[0]["RR"] > 0.7
