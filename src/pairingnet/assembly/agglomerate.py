@@ -15,7 +15,7 @@ import numpy as np
 
 from pairingnet.assembly.bodies import Body, united
 from pairingnet.assembly.candidates import Numbers
-from pairingnet.assembly.merging import Merge, Problem, Proposal, laid_out, proposals
+from pairingnet.assembly.merging import Merge, Problem, Proposal, bounds_of_pairs, laid_out, proposals
 
 LEAST_GAIN = -4.0  # of a merge that may still pay later; a closed loop is worth about half of that more
 Watch = Callable[[Body, Body, Merge], None]
@@ -83,10 +83,12 @@ def _planted(problem: Problem, start: Iterable[Body]) -> _Forest:
 
 
 def _linked(problem: Problem, forest: _Forest) -> list[tuple[int, int]]:
-    """Bodies between which there are candidates."""
+    """Bodies between which there are candidates, and of single fragments only those that may be merged."""
     candidates = problem.candidates
     ends = np.stack([forest.body_of[candidates.source], forest.body_of[candidates.target]], axis=1)
-    ends = np.sort(ends[(ends[:, 0] != ends[:, 1]) & (ends >= 0).all(axis=1)], axis=1)
+    grown = np.array([len(body) > 1 for body in forest.bodies.values()])[ends].any(axis=1)
+    hopeful = grown | (bounds_of_pairs(problem)[candidates.pair] >= LEAST_GAIN)
+    ends = np.sort(ends[hopeful & (ends[:, 0] != ends[:, 1]) & (ends >= 0).all(axis=1)], axis=1)
     return [(int(first), int(second)) for first, second in np.unique(ends, axis=0)]
 
 

@@ -134,6 +134,25 @@ def proposals(problem: Problem, first: Body, second: Body, least: float) -> Iter
             yield Proposal(float(bounds[leader]), lines, int(leader))
 
 
+def bounds_of_pairs(problem: Problem) -> NDArray[np.float64]:
+    """(pairs,): the most that merging two single fragments can gain, by the number of their pair."""
+    candidates, energy = problem.candidates, problem.energy
+    best = np.full(int(candidates.pair.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(best, candidates.pair, candidates.log_odds)
+    support = energy.weight("support") * np.maximum(best, 0) + energy.weight("doubt") * np.minimum(best, 0)
+    return np.asarray(_price(problem) + _usual_contact(energy) + support)
+
+
+def _price(problem: Problem) -> float:
+    """What a merge costs before anything speaks for it."""
+    return problem.energy.weight("merges") + problem.energy.weight("crowd") * float(np.log(max(1, len(problem.pieces))))
+
+
+def _usual_contact(energy: Energy) -> float:
+    """What the contact of a pair adds, as far as it is usual."""
+    return max(0.0, energy.weight("contact")) * _USUAL_CONTACT
+
+
 def _bounds(problem: Problem, lines: Between, agrees: NDArray[np.bool_]) -> NDArray[np.float64]:
     """(K,): the most that the pose of each candidate can gain, by the candidates that agree (K, K) alone."""
     candidates, energy = problem.candidates, problem.energy
@@ -145,8 +164,7 @@ def _bounds(problem: Problem, lines: Between, agrees: NDArray[np.bool_]) -> NDAr
     holds = np.isfinite(best)
     best = np.where(holds, best, 0.0)
     count = holds.sum(axis=1)
-    fixed = energy.weight("merges") + energy.weight("crowd") * float(np.log(len(problem.pieces)))
-    bounds = fixed + energy.weight("loops") * (count - 1) + max(0.0, energy.weight("contact")) * _USUAL_CONTACT * count
+    bounds = _price(problem) + energy.weight("loops") * (count - 1) + _usual_contact(energy) * count
     bounds += energy.weight("support") * np.maximum(best, 0).sum(axis=1)
     bounds += energy.weight("doubt") * np.minimum(best, 0).sum(axis=1)
     return np.asarray(bounds)
@@ -165,9 +183,10 @@ def laid_out(problem: Problem, first: Body, second: Body, proposal: Proposal, le
     against = _likeliest(problem.candidates, lines.numbers[~agrees])
     contradicted = [float(problem.candidates.log_odds[against[pair]]) for pair in against.keys() - held.keys()]
     residuals = dict(zip(lines.numbers.tolist(), residual_steps.tolist(), strict=True))
-    pairs, unknown = known_pairs(problem, _across(problem.pieces, moved, second), held, residuals)
-    if any(meeting.on_top for meeting in (*(pair.meeting for pair in pairs), *(meeting for _, meeting in unknown))):
+    met = _met(problem.pieces, _across(problem.pieces, moved, second))
+    if met is None:
         return None
+    pairs, unknown = known_pairs(problem, met, held, residuals)
     so_far = problem.energy.gain(terms_of(pairs, contradicted, 1, len(problem.pieces)))
     if so_far + _MOST_OF_A_PAIR * len(unknown) < least:  # to ask the verifier costs more than all else
         return None
@@ -200,7 +219,8 @@ def look_inside(problem: Problem, body: Body) -> Inside:
     held, against = (_likeliest(candidates, numbers[which]) for which in (agrees, ~agrees))
     residuals = dict(zip(numbers.tolist(), off_steps.tolist(), strict=True))
     placed = (pose for pose in _across(problem.pieces, body, body) if pose.one < pose.other)
-    pairs, unknown = known_pairs(problem, placed, held, residuals)
+    met = [(pose, problem.pieces.meeting(*pose)) for pose in placed]
+    pairs, unknown = known_pairs(problem, met, held, residuals)
     asked, judged_matches = asked_pairs(problem, unknown)
     against = {pair: number for pair, number in against.items() if pair not in held}
     return Inside((*pairs, *asked), held, against, tuple(judged_matches))
@@ -213,17 +233,27 @@ def layout_terms(problem: Problem, body: Body) -> Terms:
     return terms_of(inside.pairs, contradicted, len(body) - 1, len(problem.pieces))
 
 
+def _met(pieces: Pieces, placed: Iterable[Placed]) -> list[tuple[Placed, Meeting]] | None:
+    """How pieces meet; None where one would lie on another."""
+    met = []
+    for pose in placed:
+        meeting = pieces.meeting(*pose)
+        if meeting.on_top:
+            return None
+        met.append((pose, meeting))
+    return met
+
+
 def known_pairs(
-    problem: Problem, placed: Iterable[Placed], held: Mapping[int, int], residuals: Mapping[int, float]
+    problem: Problem, met: Iterable[tuple[Placed, Meeting]], held: Mapping[int, int], residuals: Mapping[int, float]
 ) -> tuple[list[Pair], list[tuple[Placed, Meeting]]]:
     """Pieces that lie beside each other, with what candidates say of them; and those of which none does, but the
     verifier may. held: the number of the candidate that holds, by pair; residuals: by how many steps each is off."""
-    candidates, pieces = problem.candidates, problem.pieces
+    candidates = problem.candidates
     holding = {frozenset((int(candidates.source[k]), int(candidates.target[k]))): k for k in held.values()}
     pairs: list[Pair] = []
     unknown: list[tuple[Placed, Meeting]] = []
-    for pose in placed:
-        meeting = pieces.meeting(*pose)
+    for pose, meeting in met:
         number = holding.get(frozenset((pose.one, pose.other)))
         if number is not None:
             residual = min(residuals[number], AGREE_STEPS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,12 +23,11 @@ _NOISE = (1.0, 2.0)  # standard deviations of log-odds, in turn: about what the 
 def optimise(problem: Problem, start: Sequence[Body], restarts: int) -> list[Body]:
     """Groups of least energy; bodies of the start are not taken apart."""
     best = polished(problem, agglomerate(problem, start))
-    energy = energy_of(problem, best)
-    for restart in range(1, min(restarts, _FRAGMENTS // max(1, len(problem.pieces)))):
-        other = polished(problem, agglomerate(perturbed(problem, restart), start))
-        other_energy = energy_of(problem, other)
-        if other_energy < energy:
-            best, energy = other, other_energy
+    affordable = min(restarts, _FRAGMENTS // max(1, len(problem.pieces)))
+    if affordable > 1:
+        seeds = range(1, affordable)
+        others = [polished(problem, agglomerate(perturbed(problem, seed), start)) for seed in seeds]
+        best = min([best, *others], key=partial(energy_of, problem))
     return best
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairingnet.assembly.candidates import Complex, Numbers, on_plane
-from pairingnet.geometry import Rigid2D, perimeter
+from pairingnet.geometry import Rigid2D
 from pairingnet.match import loops
 from pairingnet.match.contact import Outline, as_pose, lies_on_px
 from pairingnet.types import PairMatch
@@ -101,7 +101,7 @@ def _meeting(one: Outline, other: Outline, pose: Rigid2D, step_px: float, reach_
     overlap_px = 2 * one.spacing_px * loops.count_inside(forth, one.points, 2, other.ground, deep_px)
     overlap_px += 2 * other.spacing_px * loops.count_inside(back, other.points, 2, one.ground, deep_px)
     on_top = any(
-        lies_on_px(upper, lower, there, deep_px) > _ON_EACH_OTHER * perimeter(upper.points)
+        lies_on_px(upper, lower, there, deep_px) > _ON_EACH_OTHER * upper.perimeter_px
         for upper, lower, there in ((one, other, pose), (other, one, pose.inverse()))
     )
     bend_px = loops.bend(one.points, rows) if len(rows) > 2 else 0.0

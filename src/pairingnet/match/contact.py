@@ -41,6 +41,15 @@ class Outline:
     def spacing_px(self) -> float:
         return perimeter(self.points) / len(self.points)
 
+    @property
+    def perimeter_px(self) -> float:
+        return self.spacing_px * len(self.points)
+
+    @cached_property
+    def inwards(self) -> Points:
+        """(N, 2): normals that lead into the piece."""
+        return np.stack([-self.tangents[:, 1], self.tangents[:, 0]], axis=1)
+
     @cached_property
     def tree(self) -> cKDTree:
         """The points, to be found from any distance."""
@@ -130,8 +139,7 @@ def overlap_penalty(
 def lies_on_px(source: Outline, target: Outline, target_from_source: Rigid2D, allowed_px: float) -> float:
     """How much contour (px) of the source would lie inside the target if it were drawn twice as deep as allowed inside
     of its piece: where two pieces lie exactly on each other, the contours themselves are nowhere deep."""
-    inwards = np.stack([-source.tangents[:, 1], source.tangents[:, 0]], axis=1)
-    drawn = source.points + 2 * allowed_px * inwards
+    drawn = source.points + 2 * allowed_px * source.inwards
     deep = loops.count_inside(as_pose(target_from_source), drawn, _COARSE, target.ground, allowed_px)
     return float(_COARSE * deep * source.spacing_px)
 

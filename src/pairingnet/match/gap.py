@@ -41,7 +41,9 @@ _LIKELY = 0.5  # joins that tell what is usual
 _HEARD = 0.005  # less likely ones are not looked at again
 _BROAD = 8.0  # how far a gap may be from what is told before anything is fitted
 _REACH = 12.0
-_WORTH = 3.0  # smaller gaps the verifier tells as well (pieces of medium wear, 2.3 steps apart: 2.8 px off for 3.0)
+# Smaller gaps the verifier tells as well or better: of pieces that have lost .4 to 2.3 steps the fit tells .7 to 4.4
+# (puzzles of photos/val, rubbed and of medium wear).
+_WORTH = 5.0
 
 
 @dataclass(frozen=True)
