@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairingnet.cli.common import Device
-from pairingnet.cli.model_files import paper_model
+from pairingnet.cli.common import Device, names_in
+from pairingnet.cli.model_files import PAPER, paper_model
 
 if TYPE_CHECKING:
     from pairingnet.evaluate.predictions import Predictions
@@ -26,6 +27,50 @@ Model = Annotated[
     typer.Option(help="The paper's network: 'paper' (what ships), weights, or a checkpoint.", callback=paper_model),
 ]
 Part = Annotated[str | None, typer.Option(help="Only train, val or test.")]
+
+
+@figure_app.command("all")
+def all_figures(
+    run: Annotated[Path, typer.Argument(help="The folder for answers and figures; continued if it exists.")],
+    collection: Annotated[Path, typer.Option(help="The collection with truth that networks are asked about.")],
+    model: Model = PAPER,
+    methods: Annotated[str, typer.Option(help="Beside it: rule_based, ring, mean_colour ...; several: a,b.")] = "",
+    real: Annotated[Path | None, typer.Option(help="A collection of real fragments with truth, for figure 8.")] = None,
+    part: Part = None,
+    ending: Annotated[str, typer.Option("--format", help="png, jpg, pdf or svg.")] = "png",
+    device: Device = "auto",
+) -> None:
+    """Draw all figures of the paper that show results, from given weights: docs/figures.md maps them.
+
+    The answers are kept in RUN/answers, so that only the drawing is done again.
+    """
+    from pairingnet.evaluate.plots import statistics_figure
+    from pairingnet.evaluate.statistics import collection_statistics
+
+    model = paper_model(model) or model
+    chosen = _collection(collection, part)
+    asked = [_asked(chosen, model, name, run / "answers" / name, device) for name in ("paper", *names_in(methods))]
+    paper = asked[0]
+
+    def file(name: str) -> Path:
+        return run / f"{name}.{ending}"
+
+    statistics_figure(collection_statistics(chosen), file("fig-04-statistics"))
+    violins(collection, asked, file("fig-05-violins"), part)
+    if paper.joinpath("search.npz").is_file() and _answers([paper])["paper"].ranked.size:
+        search(collection, paper, file("fig-06-search"), None, 6, 8, part)
+        _sphere_if_possible(collection, model, file("supplement-sphere"), part, device)
+    pairs(collection, asked, file("fig-07-pairs"), 3, part)
+    if real is not None:
+        answers = _asked(_collection(real, None), model, "paper", run / "answers" / "real", device)
+        pairs(real, [answers], file("fig-08-real-pairs"), 2, None)
+    gate(collection, model, file("fig-09a-gate"), 8, part, device)
+    inputs(collection, file("supplement-inputs"), 3, part)
+    correspondences(collection, model, file("supplement-correspondences"), 2, 10.0, part, device)
+    time_chart(asked, file("supplement-time"))
+    sheet = chosen.folder / "truth_sheet.jpg"
+    if sheet.is_file():
+        shutil.copyfile(sheet, run / "supplement-cutting.jpg")
 
 
 @figure_app.command()
@@ -199,6 +244,29 @@ def _answers(folders: list[Path]) -> dict[str, Predictions]:
     names = [each.method for each in told]
     unique = names if len(set(names)) == len(names) else [folder.name for folder in folders]
     return dict(zip(unique, told, strict=True))
+
+
+def _asked(collection: Collection, model: Path, name: str, out: Path, device: str) -> Path:
+    """The folder with a method's answers about a collection, asked what it was not asked before."""
+    from pairingnet.benchmark.ask import EVERYTHING, ask
+    from pairingnet.benchmark.entrants import Given, check_names, check_weights, make_entrant
+    from pairingnet.train.portable import load_trained
+
+    given = Given(paper=lambda: load_trained(model, device))
+    check_names([name])
+    check_weights([name], given)
+    ask(collection, make_entrant(name, collection, out, given, EVERYTHING), out)
+    return out
+
+
+def _sphere_if_possible(collection: Path, model: Path, out: Path, part: str | None, device: str) -> None:
+    """Needs an extra, and more than a handful of fragments; says so and goes on."""
+    from pairingnet.errors import SettingsError
+
+    try:
+        sphere(collection, model, out, 40, 0, part, device)
+    except SettingsError as error:
+        print(f"left out  {out}: {error}")
 
 
 def _paper_method(model: Path, device: str) -> PaperMethod:
