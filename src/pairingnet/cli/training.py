@@ -490,18 +490,23 @@ def ablate(
     judged: Annotated[Path, typer.Argument(help="The collection to judge on.")],
     out: Annotated[Path, typer.Argument(help="The folder for trainings and tables; continued if it exists.")],
     only: Annotated[list[str] | None, typer.Option(help="Run this configuration only. May be repeated.")] = None,
+    main: Annotated[bool, typer.Option("--main", help="The nine of the table in the paper itself.")] = False,
     steps: Annotated[int, typer.Option(help="Steps of matching.", min=1)] = 150,
     batch: Annotated[int, typer.Option(help="Pairs in each.", min=1)] = 4,
     search_steps: Annotated[int, typer.Option(help="Steps of searching.", min=1)] = 20,
     search_batch: Annotated[int, typer.Option(help="Pairs in each.", min=2)] = 48,
     seed: Annotated[int, typer.Option(help="Of all trainings.", min=0)] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="So many trainings of each row, with this seed and the next ones.", min=1)
+    ] = 1,
     device: Device = "auto",
     threads: Threads = 0,
     as_json: Json = False,
 ) -> None:
     """Train and judge every row of the paper's ablation tables under the same budget.
 
-    Rows can be shared out: several commands with different --only may work in one folder.
+    A stopped command goes on within the training that it was in. Rows can be shared out: several commands with
+    different --only may work in one folder. With --seeds, each has a folder, and a table compares the rows.
     """
     import torch
 
@@ -511,8 +516,19 @@ def ablate(
 
     if threads:
         torch.set_num_threads(threads)
-    budget = ablations.Budget(steps, batch, search_steps, search_batch, seed)
-    ablations.ablate(read_collection(training), read_collection(judged), out, budget, only or (), choose_device(device))
-    results = ablations.read_results(out)
-    ablations.write_tables(out, results)
-    print(json.dumps(results, indent=1) if as_json else ablations.as_markdown(results))
+    numbers = range(seed, seed + seeds)
+    names = [*(only or ()), *(ablations.MAIN if main else ())]
+    data = read_collection(training), read_collection(judged)
+    for number in numbers:
+        folder = out if seeds == 1 else ablations.seed_folder(out, number)
+        budget = ablations.Budget(steps, batch, search_steps, search_batch, number)
+        ablations.ablate(*data, folder, budget, names, choose_device(device))
+        results = ablations.read_results(folder)
+        ablations.write_tables(folder, results)
+    if seeds == 1:
+        print(json.dumps(results, indent=1) if as_json else ablations.as_markdown(results))
+        return
+    compared = ablations.read_seeds(out, numbers)
+    table = ablations.seeds_as_markdown(compared)
+    (out / "seeds.md").write_text(table + "\n", encoding="utf-8")
+    print(json.dumps(compared, indent=1) if as_json else table)

@@ -8,11 +8,12 @@ processes can share the work.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pairingnet.benchmark.ask import predict
@@ -57,6 +58,11 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "unet": {"backbone": "unet"},
     "search-fused": {"search_input": "fused"},
 }
+# Those of the table in the paper itself: fusion way, layers, feature modality; the others are in its supplement.
+MAIN = (
+    PRESET, "fusion-early", "fusion-concat", "resgcn-10", "resgcn-18", "transformer-3", "transformer-4",
+    "contour", "texture",
+)  # fmt: skip
 METRICS = ("R@5", "R@10", "R@20", "NDCG@5", "NDCG@10", "NDCG@20", "RR", "HD", "RE", "NTE e-4")
 _SEARCH, _MATCH = METRICS[:6], METRICS[6:]
 
@@ -194,6 +200,66 @@ def read_results(out: Path) -> dict[str, dict[str, float]]:
         if path.is_file():
             found[name] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def seed_folder(out: Path, seed: int) -> Path:
+    """Where the trainings of one of several seeds are."""
+    return out / f"seed-{seed}"
+
+
+def read_seeds(out: Path, seeds: Sequence[int]) -> dict[str, list[dict[str, float]]]:
+    """Metrics of every configuration, one mapping for each seed that has done it."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for seed in seeds:
+        for name, values in read_results(seed_folder(out, seed)).items():
+            found.setdefault(name, []).append(values)
+    return found
+
+
+def seeds_as_markdown(results: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """Groups of rows that are compared with each other: means over seeds, half of the spread between them, and whether
+    the order of the means is the paper's."""
+    compared = ("R@5", "NDCG@5", "RR")
+    lines = ["| | | seeds | " + " | ".join(f"{name} | paper" for name in compared) + " |", "|---" * 9 + "|"]
+    orders = []
+    for group in dict.fromkeys(row.group for row in ROWS):
+        rows = [row for row in ROWS if row.group == group and row.configuration in results]
+        if len({row.configuration for row in rows}) < 2:
+            continue
+        for row in rows:
+            told = results[row.configuration]
+            cells = [cell for name in compared for cell in (_spread(told, name), _cells_of(row.printed, name))]
+            lines.append(f"| {group} | {row.label} | {len(told)} | " + " | ".join(cells) + " |")
+        orders += [order for name in compared if (order := _order(rows, results, name))]
+    return "\n".join([*lines, "", *orders])
+
+
+def _spread(told: Sequence[Mapping[str, float]], name: str) -> str:
+    """`0.412 ± 0.020`: the mean, and half the difference between the largest and the smallest."""
+    values = [each[name] for each in told if name in each]
+    if not values:
+        return "-"
+    return f"{np.mean(values):.3f}" + (f" ± {(max(values) - min(values)) / 2:.3f}" if len(values) > 1 else "")
+
+
+def _cells_of(values: Mapping[str, float], name: str) -> str:
+    return short_number(values.get(name, float("nan")))
+
+
+def _order(rows: Sequence[Row], results: Mapping[str, Sequence[Mapping[str, float]]], name: str) -> str:
+    """How many pairs of rows stand as in the paper, of those that seeds tell apart: their ranges do not overlap."""
+    ranges = {}
+    for row in rows:
+        values = [each[name] for each in results[row.configuration] if name in each]
+        if values and name in row.printed:
+            ranges[row.label] = (min(values), max(values), row.printed[name])
+    pairs = [(a, b) for i, a in enumerate(ranges) for b in list(ranges)[i + 1 :]]
+    apart = [(a, b) for a, b in pairs if ranges[a][1] < ranges[b][0] or ranges[b][1] < ranges[a][0]]
+    alike = sum((ranges[a][0] > ranges[b][0]) == (ranges[a][2] > ranges[b][2]) for a, b in apart)
+    if not pairs:
+        return ""
+    told = f"{len(apart)} of {len(pairs)} pairs of rows are told apart by the seeds, {alike} as in the paper"
+    return f"- {rows[0].group}, {name}: {told}"
 
 
 def as_markdown(results: Mapping[str, Mapping[str, float]]) -> str:
