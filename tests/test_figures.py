@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from pairingnet.io.collection import Collection
 from pairingnet.io.images import read_image
 from pairingnet.models.paper import PairingNet
 from pairingnet.settings import as_dict
-from pairingnet.train.checkpoints import Checkpoint, save_checkpoint
+from pairingnet.train.checkpoints import Checkpoint, read_checkpoint, save_checkpoint
 from tests.helpers import TINY_PAPER, Oracle
 
 
@@ -92,6 +93,31 @@ def test_figures_of_a_network(torn: Collection, model: Path, tmp_path: Path) -> 
     assert share_of(tmp_path / "gate.png", GREEN) > 0 and share_of(tmp_path / "gate.png", RED) > 0
     draw("inputs", torn.folder, "--out", tmp_path / "inputs.svg", "--count", 2)
     assert len([text for text in words_of(tmp_path / "inputs.svg") if text.startswith("colosseum_")]) == 2
+
+
+def test_all_figures_in_one_command(
+    torn: Collection, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a trained search head there is no figure of searching; with one, what needs an extra may be left out."""
+    words = ["--collection", torn.folder, "--methods", "mean_colour", "--format", "svg"]
+    draw("all", tmp_path / "one", "--model", model, "--real", torn.folder, *words)
+    always = {"fig-04-statistics", "fig-05-violins", "fig-07-pairs", "fig-09a-gate"}
+    always |= {f"supplement-{name}" for name in ("inputs", "correspondences", "time")}
+    drawn = {path.stem for path in (tmp_path / "one").glob("*.svg")}
+    assert drawn == always | {"fig-08-real-pairs"}
+    assert {"paper", "mean_colour"} <= words_of(tmp_path / "one" / "fig-05-violins.svg")
+
+    def not_installed(*_: object) -> None:
+        raise SettingsError("no pacmap", "Install it.")
+
+    checkpoint = read_checkpoint(model)
+    save_checkpoint(tmp_path / "both.pt", replace(checkpoint, task="searching"))
+    monkeypatch.setattr("pairingnet.cli.figures.sphere", not_installed)
+    result = CliRunner().invoke(
+        app, ["figure", "all", str(tmp_path / "both"), "--model", str(tmp_path / "both.pt"), *map(str, words)]
+    )
+    assert result.exit_code == 0 and "left out" in result.output and "no pacmap" in result.output
+    assert {path.stem for path in (tmp_path / "both").glob("*.svg")} == always | {"fig-06-search"}
 
 
 def test_right_lines_are_green_and_wrong_ones_red(torn: Collection, tmp_path: Path) -> None:
