@@ -143,8 +143,8 @@ def test_a_first_filter_leaves_pairs_out(tmp_path: Path) -> None:
 def test_other_settings_are_refused_with_their_names(scans: Path, solved: Path) -> None:
     result = run("solve", scans, solved, "--set", "candidates=7")
     assert result.returncode == 2 and "candidates" in result.stderr
-    result = run("solve", scans, solved, "--set", "assemble.agrees=7")
-    assert result.returncode == 2 and "agree" in result.stderr
+    result = run("solve", scans, solved, "--set", "prepare.margins=7")
+    assert result.returncode == 2 and "Did you mean 'margin'" in result.stderr
 
 
 def test_search_and_export(solved: Path) -> None:
