@@ -5,7 +5,8 @@ python -m benchmarks.layouts --shared FOLDER [--kinds sherds rubbed] [--mixed] [
 Puzzles of benchmarks.puzzles. Truth better: of how many puzzles the true layout has less energy than the one that was
 found (then the search lost), and in how many more (then the model does, or poses are not known well enough). Bound:
 pieces that would lie right if of all candidates exactly the right ones were believed. ECE: calibration error of joins,
-and of pieces, with how many there are of each. --pictures: reliability diagrams are drawn there.
+and of pieces, with how many there are of each; right is what lies within 8 steps of the contour, and within 8 px where
+those are less. --pictures: reliability diagrams are drawn there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pairingnet.evaluate.metrics import expected_calibration_error, reliability
 from pairingnet.evaluate.plots import reliability_figure
 from pairingnet.geometry import Rigid2D
 from pairingnet.io.collection import Collection
-from pairingnet.train.layouts import Puzzle, problem_of_puzzle
+from pairingnet.train.layouts import Puzzle, is_right, problem_of_puzzle
 from pairingnet.types import Assembly, Group, PairMatch
 
 Said = list[tuple[float, bool]]  # probabilities, and whether it was so
@@ -102,13 +103,13 @@ def _judged(layouts: Path, guided: bool, asked: PuzzleOf) -> Judgement:
         told.right_fragments,
         possible.right_fragments,
         told.fragments,
-        [(match.probability, _is_right(puzzle, match)) for match in matches if match.target_from_source is not None],
+        [
+            (match.probability, is_right(puzzle, match, match.target_from_source))
+            for match in matches
+            if match.target_from_source is not None
+        ],
         _all(_of_pieces(puzzle, group) for group in assembly.groups),
     )
-
-
-def _is_right(puzzle: Puzzle, match: PairMatch) -> bool:
-    return wrong_by_px(puzzle.truth, match, match.target_from_source) < 2 * RIGHT_PX
 
 
 def _of_pieces(puzzle: Puzzle, group: Group) -> Said:
@@ -120,7 +121,7 @@ def _of_pieces(puzzle: Puzzle, group: Group) -> Said:
             middle = puzzle.outlines[name].points.mean(axis=0)
             points = np.array([[middle, middle]])
             match = PairMatch(name, core, group.poses[core].inverse() @ group.poses[name], points=points)
-            said.append((chance, _is_right(puzzle, match)))
+            said.append((chance, is_right(puzzle, match, match.target_from_source)))
     return said
 
 
