@@ -265,7 +265,9 @@ class SolveSettings:
     all_pairs_up_to: int = 120  # fragments; of more, only the candidates are laid on each other
     candidates: int = 16  # of each fragment
     least: float = 0.02  # joins below this probability are not worth a look
-    restarts: int = 6  # layouts of a puzzle that are made, of which the best stays; of many fragments fewer are
+    restarts: int = (
+        32  # layouts of a puzzle that are made at most, of which the best stays; of many fragments fewer are
+    )
     prepare: PrepareSettings = PrepareSettings()
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from pairingnet.assembly.agglomerate import agglomerate
 from pairingnet.assembly.bodies import Body
 from pairingnet.assembly.merging import Problem, layout_terms
 
-_FRAGMENTS = 480  # laid out in all restarts together: large problems, whose pieces are mostly sure, get fewer
+_FRAGMENTS = 1920  # laid out in all restarts together: large problems, whose pieces are mostly sure, get fewer
+_AGAIN = 12  # times that the best groups have been found; where much is in doubt, most restarts end in others
 _NOISE = (1.0, 2.0)  # standard deviations of log-odds, in turn: about what the verifier is wrong by
 
 
@@ -24,11 +24,26 @@ def optimise(problem: Problem, start: Sequence[Body], restarts: int) -> list[Bod
     """Groups of least energy; bodies of the start are not taken apart."""
     best = polished(problem, agglomerate(problem, start))
     affordable = min(restarts, _FRAGMENTS // max(1, len(problem.pieces)))
-    if affordable > 1:
-        seeds = range(1, affordable)
-        others = [polished(problem, agglomerate(perturbed(problem, seed), start)) for seed in seeds]
-        best = min([best, *others], key=partial(energy_of, problem))
+    if affordable < 2:
+        return best
+    energy, found = energy_of(problem, best), 1
+    for seed in range(1, affordable):
+        other = polished(problem, agglomerate(perturbed(problem, seed), start))
+        other_energy = energy_of(problem, other)
+        if _groups(other) == _groups(best):
+            found += 1
+        elif other_energy < energy:
+            found = 1
+        if other_energy < energy:
+            best, energy = other, other_energy
+        if found == _AGAIN:
+            break
     return best
+
+
+def _groups(bodies: Sequence[Body]) -> set[frozenset[int]]:
+    """Which fragments are together."""
+    return {frozenset(body.members.tolist()) for body in bodies}
 
 
 def polished(problem: Problem, bodies: Sequence[Body]) -> list[Body]:
