@@ -24,7 +24,7 @@ TINY_RING = RingSettings(points=120, width=16, features=8, dilations=(1, 4), joi
 TINY_PAPER = PaperSettings(width=16, layers=1, search_layers=1, search_width=8)
 STEP_PX = 3.0  # the working scale of joins that are made up
 _WEIGHTS = {
-    "support": 0.8, "doubt": 0.5, "loops": 2.0, "residual": -0.1, "straight": -0.3, "guided": 0.4, "silent": -2.5,
+    "support": 0.8, "doubt": 0.5, "loops": 2.0, "residual": -0.1, "straight": -0.1, "guided": 0.4, "silent": -2.5,
     "contact": 1.0, "overlap": -0.6, "contradicted": -0.2, "merges": -1.0,
 }  # fmt: skip
 _CALIBRATION = {

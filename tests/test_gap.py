@@ -117,13 +117,13 @@ def joins_of(gap_px: float, closed_px: float, loose_px: float) -> tuple[list[Pai
 
 
 def test_joins_of_broken_pieces_are_moved_apart() -> None:
-    joins, outlines = joins_of(20, closed_px=20, loose_px=2.0)
-    joins[1] = replace(joins[1], others=(replace(joins[1], target_from_source=Rigid2D(0, 1, 18), probability=0.2),))
+    joins, outlines = joins_of(28, closed_px=28, loose_px=2.0)
+    joins[1] = replace(joins[1], others=(replace(joins[1], target_from_source=Rigid2D(0, 1, 26), probability=0.2),))
     moved = with_gaps(joins, outlines, STEP)
     assert moved[0] is joins[0]  # hopeless
     for join in (*moved[1:], moved[1].others[0]):
         assert join.target_from_source is not None and off_px(join.target_from_source) < 2
-        assert join.evidence["worn_px"] == pytest.approx(20, abs=1.5) and 0 < join.evidence["worn_sigma_px"] < 6
+        assert join.evidence["worn_px"] == pytest.approx(28, abs=1.5) and 0 < join.evidence["worn_sigma_px"] < 6
     assert [join.probability for join in moved] == [join.probability for join in joins]
 
 

@@ -24,6 +24,7 @@ from pairingnet.match import pair
 from pairingnet.match.contact import Outline
 from pairingnet.match.gap import with_gaps
 from pairingnet.match.paper_weights import PaperModel, is_of_paper, load_paper, weights_path
+from pairingnet.match.ring import RingMethod
 from pairingnet.match.weights import SHIPPED, RingModel
 from pairingnet.match.weights import load_model as load_ring
 from pairingnet.models.device import one_thread
@@ -101,7 +102,8 @@ def search(
             ranked, _ = method.rank(features, settings.candidates)
             pairs = {(min(a, int(b)), max(a, int(b))) for a, row in enumerate(ranked) for b in row if b >= 0}
         joins = [method.match(features[a], features[b]) for a, b in sorted(pairs)]
-        joins = with_gaps(joins, {each.id: each.outline for each in features}, method.step_px)
+        if isinstance(method, RingMethod):  # the paper's network knows no gaps
+            joins = with_gaps(joins, {each.id: each.outline for each in features}, method.step_px)
     likely = [join for join in joins if join.target_from_source is not None and join.probability >= settings.least]
     return sorted(likely, key=lambda join: (-join.score, join.source, join.target))
 

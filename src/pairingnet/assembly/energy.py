@@ -55,7 +55,7 @@ TERMS: Mapping[str, str] = {
     "doubt": "log-odds below 0 of candidates that hold",
     "loops": "candidates that hold beyond those of a tree: each closes an independent cycle",
     "residual": "steps by which they are off",
-    "straight": "candidates that hold along a straight contact",
+    "straight": "log-odds above 0 of those of them that hold along a straight contact, which fits everywhere",
     "guided": "log-odds above neutral of pairs that no candidate speaks of, judged where they lie",
     "guided_doubt": "the same below neutral",
     "guided_pairs": "how many such pairs there are",
@@ -82,7 +82,7 @@ def terms_of(pairs: Iterable[Pair], contradicted: Iterable[float], merges: int, 
             terms["support"] += max(pair.held, 0.0)
             terms["doubt"] += min(pair.held, 0.0)
             terms["residual"] += pair.residual
-            terms["straight"] += meeting.bend < _STRAIGHT
+            terms["straight"] += max(pair.held, 0.0) * (meeting.bend < _STRAIGHT)
         elif pair.judged is not None:
             above = max(pair.judged, _SURELY_NOT) - NEUTRAL
             terms["guided"] += max(above, 0.0)
