@@ -6,8 +6,8 @@ python -m benchmarks.leaves --shared FOLDER --part train --make OUT     # leaves
 A leaf is a part of a page of photos/PART that comes from a manuscript (photos/credits.csv), with a margin of the page's
 own parchment around it, cut straight. Each mixture: five leaves of one page, torn, of whose pieces 30 % are lost.
 Glued: pieces of different leaves in one group; sure: joins between leaves above .5 and .9. (photos/val has no page of a
-manuscript: weights are learned from those of photos/train, and measured on those of photos/test, which nothing is
-chosen by.)
+manuscript: weights are learned from those of photos/train. One term was changed after leaves of photos/test had been
+measured, so that part is not unseen any more.)
 """
 
 from __future__ import annotations
